@@ -7,14 +7,25 @@ from functools import partial
 from itertools import product
 from typing import Final
 
+import numpy as np
+
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
-from dptext_spark.guarantee import WEAK_LOSS, Guarantee, rounded_up
+from dptext_spark.geometry import Floats
+from dptext_spark.guarantee import (
+    RANKS,
+    WEAK_LOSS,
+    Guarantee,
+    TypicalDistances,
+    neighbour_distances,
+    rounded_up,
+)
 from dptext_spark.options import AccountOptions
 from dptext_spark.report.facts import Facts, Report, embedding_json
 from dptext_spark.report.text import table
 
 _DIGITS: Final = 4
+_PERCENTILES: Final = (5, 25, 50, 75, 95)
 
 _NOTES: Final = (
     "Upper bounds in nats for inputs that differ in this number of words, each at this distance. "
@@ -30,14 +41,48 @@ def run(options: AccountOptions) -> Report:
     all_of(*(partial(mechanism.prepare, embedding) for mechanism in options.mechanism))
     notes = [*_NOTES]
     losses: list[Facts] = []
+    measured: dict[str, TypicalDistances] = {}
+    spreads: list[Facts] = []
     for mechanism in options.mechanism:
-        guarantee = mechanism.guarantee(embedding)
+        metric = mechanism.metric(embedding)
+        name = metric.description
+        if name not in measured:
+            distances, farthest = neighbour_distances(metric)
+            measured[name] = TypicalDistances.of(metric, distances, farthest)
+            spreads += _spreads(name, distances)
+        guarantee = mechanism.guarantee(embedding, distances=measured[name])
         notes.append(f"{mechanism}: distance is the {guarantee.metric}.")
         losses += _losses(str(mechanism), guarantee, options)
     notes = [*dict.fromkeys(notes)]
-    lines = [*_table(losses, options.deltas), "", *notes, _verdict(losses)]
-    facts = {"embedding": embedding_json(embedding), "notes": notes, "losses": losses}
+    lines = [*_table(losses, options.deltas), "", *notes, ""]
+    for name in measured:
+        lines += [f"Distances to other words, the {name}", *_spread_table(spreads, name), ""]
+    lines.append(_verdict(losses))
+    facts = {
+        "embedding": embedding_json(embedding),
+        "notes": notes,
+        "losses": losses,
+        "distances": spreads,
+    }
     return Report(facts=facts, text="\n".join(lines))
+
+
+def _spreads(metric: str, distances: Floats) -> Iterator[Facts]:
+    """Yield the percentiles, over words, of the distance to the neighbour of each rank."""
+    for rank, of_rank in zip(RANKS, distances.T, strict=True):
+        numbers = np.percentile(of_rank, _PERCENTILES).tolist()
+        percentiles = dict(zip(map(str, _PERCENTILES), numbers, strict=True))
+        yield {"metric": metric, "neighbour": rank, "percentiles": percentiles}
+
+
+def _spread_table(spreads: Sequence[Facts], metric: str) -> list[str]:
+    """Return the table of percentiles in one metric."""
+    rows = [("neighbour", *(f"{percent}%" for percent in _PERCENTILES))]
+    for spread in spreads:
+        if spread["metric"] == metric:
+            numbers = [f"{number:.4g}" for number in spread["percentiles"].values()]
+            rows.append((f"{spread['neighbour']}.", *numbers))
+    return table(rows)
 
 
 def _losses(mechanism: str, guarantee: Guarantee, options: AccountOptions) -> Iterator[Facts]:

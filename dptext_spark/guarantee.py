@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from dptext_spark.accounting.laws import LossLaw, loss_beyond
+from dptext_spark.geometry import Floats
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.noise import UNIFORM_BITS
 
@@ -29,6 +30,10 @@ ROWS: Final = (10, 100)
 _SLACK: Final = 1.0 + 2.0**-50
 
 
+RANKS: Final = (1, 10, 100)
+"""Ranks of the neighbours whose distances are stated."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TypicalDistances:
     """How far apart an embedding's words lie in a mechanism's metric."""
@@ -42,9 +47,11 @@ class TypicalDistances:
     @classmethod
     def measure(cls, metric: Metric) -> TypicalDistances:
         """Measure the distances between an embedding's words, 2 or more."""
-        sample = metric.sample()
-        ranks = [min(rank, metric.words - 1) for rank in (1, 10, 100)]
-        _, distances, farthest = metric.nearest(sample, ranks)
+        return cls.of(metric, *neighbour_distances(metric))
+
+    @classmethod
+    def of(cls, metric: Metric, distances: Floats, farthest: Floats) -> TypicalDistances:
+        """Sum up what :func:`neighbour_distances` measured."""
         medians = np.median(distances, axis=0).tolist()
         return cls(
             nearest=medians[0],
@@ -52,8 +59,19 @@ class TypicalDistances:
             hundredth=medians[2],
             # Through any word there is a way between any two.
             largest=min(metric.largest(), 2.0 * float(farthest.min())),
-            sample=len(sample),
+            sample=len(distances),
         )
+
+
+def neighbour_distances(metric: Metric) -> tuple[Floats, Floats]:
+    """Measure how far a sample of words is from others.
+
+    Returns:
+        Distances to the neighbours of ``RANKS``, float64 (k, 3), and to the farthest word (k,).
+    """
+    ranks = [min(rank, metric.words - 1) for rank in RANKS]
+    _, distances, farthest = metric.nearest(metric.sample(), ranks)
+    return distances, farthest
 
 
 @dataclass(frozen=True, kw_only=True)

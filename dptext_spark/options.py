@@ -31,7 +31,7 @@ from pydantic.fields import FieldInfo
 
 from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
 from dptext_spark.calibration.recall import RECALL, chosen_search
-from dptext_spark.calibration.statistics import CONFIDENCE, ETA
+from dptext_spark.calibration.statistics import CONFIDENCE, ETA, GAMMA
 from dptext_spark.calibration.target import Target
 from dptext_spark.channel.posteriors import LIMIT
 from dptext_spark.embedding.bundle import Embedding
@@ -45,11 +45,22 @@ from dptext_spark.evaluation.own_attackers import load_attacker
 from dptext_spark.evaluation.target import Target as EvaluationTarget
 from dptext_spark.guarantee import DELTAS, ROWS
 from dptext_spark.mechanisms import LEAST_EPSILON, MECHANISMS, Mechanism, mechanism
-from dptext_spark.mechanisms.vectors import ProjectedVectors
+from dptext_spark.mechanisms.vectors import ProjectedVectors, VectorSetting, projected_vectors
 from dptext_spark.noise import NoiseKey, check_release_name
 from dptext_spark.search.nearest import SEARCHES, Search
-from dptext_spark.text.identifiers import Surrogates
-from dptext_spark.text.policies import TOKENIZER, PolicyParameters, TextPolicy
+from dptext_spark.text.actions import Surrogate
+from dptext_spark.text.identifiers import Identifiers
+from dptext_spark.text.patterns.user import UserPatterns
+from dptext_spark.text.policies import (
+    IDENTIFIERS,
+    NUMBER_POLICY,
+    OWN_PATTERNS,
+    TOKENIZER,
+    WORDS_ALONE,
+    NumberPolicy,
+    PolicyParameters,
+    TextPolicy,
+)
 from dptext_spark.text.tokens import Segmentation
 
 COMMANDS: Final[dict[str, type[Options]]] = {}
@@ -196,6 +207,10 @@ SomeOrAll: TypeAlias = Annotated[int, Field(ge=2)] | Literal["all"]
 MechanismSpec: TypeAlias = Annotated[
     str, read_by(lambda spec: mechanism(spec, epsilon=1.0).spec), "NAME"
 ]
+VectorSpec: TypeAlias = Annotated[
+    str, read_by(lambda spec: projected_vectors(spec, epsilon=1.0)), "NAME"
+]
+DISTINCT: Final = AfterValidator(lambda values: tuple(dict.fromkeys(values)))
 Epsilon: TypeAlias = Annotated[float, Field(ge=LEAST_EPSILON, allow_inf_nan=False)]
 SORTED: Final = AfterValidator(lambda numbers: tuple(sorted({*numbers})))
 WRITTEN: Final = BeforeValidator(_number_as_text)
@@ -357,6 +372,11 @@ class SearchOptions(Options):
         f"how the nearest word is searched for: exact, ivf, ivf:recall={RECALL:g}", "exact"
     )
 
+    @property
+    def policy(self) -> TextPolicy:
+        """The policy that decides which words may be output: all, in commands without one."""
+        return WORDS_ALONE
+
     def search_over(self, embedding: Embedding, release_words: int | None = None) -> Search:
         """Return the search among the words of a bundle that may be output.
 
@@ -367,7 +387,13 @@ class SearchOptions(Options):
             mechanisms = (mechanisms,)
         search: Search
         search, *_ = all_of(
-            lambda: chosen_search(self.search, embedding, mechanisms, release_words=release_words),
+            lambda: chosen_search(
+                self.search,
+                embedding,
+                mechanisms,
+                policy=self.policy,
+                release_words=release_words,
+            ),
             *(partial(configured.prepare, embedding) for configured in mechanisms),
         )
         return search
@@ -387,9 +413,9 @@ class MechanismOptions(SearchOptions):
 class GridOptions(SearchOptions):
     """Every mechanism at every epsilon."""
 
-    specs: Annotated[
-        tuple[MechanismSpec, ...], AfterValidator(lambda v: tuple(dict.fromkeys(v)))
-    ] = NOISE(f"mechanism, repeatable: {MECHANISM}", alias="mechanism")
+    specs: Annotated[tuple[MechanismSpec, ...], DISTINCT] = NOISE(
+        f"mechanism, repeatable: {MECHANISM}", alias="mechanism"
+    )
     epsilon: Annotated[tuple[Epsilon, ...], SORTED] = NOISE(
         "privacy parameters, e.g. 5 10 20; smaller: more noise"
     )
@@ -649,7 +675,13 @@ class CalibrateOptions(GridOptions):
     words: SomeOrAll = MEASURE("number of words to measure, spread over the vocabulary", 10_000)
     runs: Count = MEASURE("number of runs of each word at each epsilon", 1000)
     release_words: int | None = MEASURE(RELEASE_WORDS, None)
+    identifiers: Annotated[Identifiers, "POLICY"] = IDENTIFIERS()
+    identifier_patterns: Annotated[UserPatterns, "FILE"] | None = OWN_PATTERNS()
+    numbers: NumberPolicy = NUMBER_POLICY()
     eta: Share = MEASURE("probability mass excluded from s_eta", ETA)
+    gamma: Annotated[float, Field(gt=1, allow_inf_nan=False)] = MEASURE(
+        "factor up to which k_gamma treats probabilities as equal", GAMMA
+    )
     confidence: Confidence = MEASURE(
         "confidence level of each interval and of the target", CONFIDENCE
     )
@@ -663,11 +695,41 @@ class CalibrateOptions(GridOptions):
     def results(self) -> tuple[tuple[str, str], ...]:
         return (("Output", self.output),)
 
+    @cached_property
+    def policy(self) -> TextPolicy:
+        """The policy of the releases that are calibrated, as far as it decides on outputs."""
+        return TextPolicy(
+            identifiers=self.identifiers,
+            identifier_patterns=self.identifier_patterns,
+            numbers=self.numbers,
+        )
+
+    @property
+    def release_options(self) -> dict[str, object]:
+        """The options of a release that has the words of this calibration."""
+        options: dict[str, object] = {}
+        for name in ("release-words", "identifiers", "identifier-patterns", "numbers"):
+            value = getattr(self, name.replace("-", "_"))
+            if value != type(self).model_fields[name.replace("-", "_")].default:
+                options[name] = value
+        return options
+
     def to_json(self) -> dict[str, Any]:
         values = super().to_json()
         values.pop("search")
         values["mechanism"] = ", ".join(self.specs)
         return values
+
+
+MOST_VECTORS: Final = 20_000
+"""Rows whose vectors can be evaluated: one task of Spark holds them."""
+
+_OF_VECTORS: Final = ("recovered_words", "linked", "membership", "distances", "products")
+_OF_WORDS: Final = (
+    *("versions", "candidates", "channel_limit", "attacker", "release_words", "public_corpus"),
+    "search",
+)
+"""Options of ``evaluate`` that do nothing for vectors, besides those of policies."""
 
 
 class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
@@ -682,8 +744,16 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         "      --mechanism laplace --mechanism exponential --epsilon 5 10 20 "
         "--target 'recovery(top1) <= 0.2'"
     )
-    first = "text tokens id sample target oov"
+    first = "text tokens id vectors sample target oov"
 
+    specs: Annotated[tuple[MechanismSpec, ...], DISTINCT] = NOISE(
+        f"mechanism, repeatable: {MECHANISM}", (), alias="mechanism"
+    )
+    vectors: Annotated[tuple[VectorSpec, ...], DISTINCT] = NOISE(
+        "evaluate dptext vectors instead, repeatable: main-axes, random; with parameters, e.g. "
+        "main-axes:dimension=12",
+        (),
+    )
     embedding: LocalPath = MEASURE(EMBEDDING)
     output: TablePath = OUTPUT("folder for private findings; a killed run starts again")
     text: Column | None = TABLE("string column to evaluate; give this or --tokens", None)
@@ -735,8 +805,37 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
                 got=column,
                 do="Make a table of their elements with explode() first",
             )
+        if bool(self.specs) == bool(self.vectors):
+            yield ConfigError(
+                "Words or vectors are released", allowed="--mechanism or --vectors, one of them"
+            )
+        if self.vectors:
+            yield from self._vector_conflicts()
         yield from self._class_conflicts(column)
         yield from self._target_conflicts()
+
+    def _vector_conflicts(self) -> Iterator[ConfigError]:
+        """Yield the options that do nothing for vectors."""
+        fields = type(self).model_fields
+        names = {*_OF_WORDS, *PolicyParameters.model_fields} - {"tokenizer"}
+        idle = [name for name in sorted(names) if getattr(self, name) != fields[name].default]
+        if idle:
+            options = ", ".join(f"--{fields[name].alias}" for name in idle)
+            yield ConfigError("Options do nothing for --vectors", got=options, do="Leave them out")
+        if self.sample == "all" or self.sample > MOST_VECTORS:
+            yield ConfigError(
+                "Too many rows for --vectors: one task of Spark holds them",
+                allowed=f"--sample {MOST_VECTORS} or less",
+                got=str(self.sample),
+            )
+
+    @property
+    def vector_settings(self) -> tuple[ProjectedVectors, ...]:
+        """Each projection, in the order given, and of each the epsilons, ascending."""
+        settings: list[ProjectedVectors] = []
+        for spec in self.vectors:
+            settings += [projected_vectors(spec, epsilon=value) for value in self.epsilon]
+        return tuple(settings)
 
     def _class_conflicts(self, column: str) -> Iterator[ConfigError]:
         """Yield what is wrong with the columns of classes, besides the evaluated column."""
@@ -762,15 +861,27 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         except (ConfigError, TypeError):  # none, or a wrong one
             return
         needs = MEASURES[target.measure].needs
-        if needs and getattr(self, needs) is None:
+        if needs == "vectors" and not self.vectors:
+            yield ConfigError(f"The --target {target} is of --vectors")
+        elif needs and not getattr(self, needs):
             yield ConfigError(f"The --target {target} needs --{needs}", do="Name the column")
+        elif self.vectors and (not needs or target.measure == "accuracy_on_original"):
+            if target.measure != "linked" or self.tokens:
+                yield ConfigError(
+                    f"The --target {target} is of released words",
+                    allowed=f"{', '.join(_OF_VECTORS)}, or of --label and --author",
+                )
+        elif target.measure == "membership" and self.tokens:
+            yield ConfigError(f"The --target {target} is of --text", do="Take another measure")
         if target.risk.versions not in (1, self.versions):
             yield ConfigError(
                 f"The --target must count 1 version, or {self.versions} as --versions; got "
                 f"{target.risk.versions}"
             )
 
-    def release_command(self, mechanism: Mechanism, search: Search) -> str:
+    def release_command(
+        self, mechanism: Mechanism | VectorSetting, search: Search | None = None
+    ) -> str:
         """Return the command that makes a release with a setting, and says where epsilon is from.
 
         A filter and the values of read options may be private: they have to be filled in, and
@@ -783,10 +894,11 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             value = getattr(self, name)
             if value != fields[name].default:
                 options[str(fields[name].alias)] = value
-        options |= search.options
-        if self.release_words:
-            options["release-words"] = search.release_words
-        words = ["dptext", "privatize"]
+        if search is not None:
+            options |= search.options
+            if self.release_words:
+                options["release-words"] = search.release_words
+        words = ["dptext", "vectors" if self.vectors else "privatize"]
         for name, value in options.items():
             words += [f"--{name}", str(value)]
         if self.trust_id:
@@ -878,7 +990,16 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     first = "text id keep oov key-file name dry-run"
     on_connect = True
     published = TableOptions.published | {
-        *("layout", "mechanism", "numbers", "oov", "protect", "release-words", "row-budget"),
+        *(
+            "identifiers",
+            "layout",
+            "mechanism",
+            "numbers",
+            "oov",
+            "protect",
+            "release-words",
+            "row-budget",
+        ),
         "tokens",
     }
 
@@ -926,7 +1047,7 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from self.column_conflicts(text=self.text, tokens=self.tokens)
-        if self.key_file is None and str(self.identifiers).startswith(Surrogates.name):
+        if self.key_file is None and f"{Surrogate.name}:" in str(self.identifiers):
             yield ConfigError(
                 f"Option --identifiers {self.identifiers} needs --key-file",
                 do="Give one, or use --identifiers mask: tags under a fresh key occur in no other "
@@ -984,25 +1105,30 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
 class VectorsOptions(ProjectedVectors, TableOptions):
     """Release projected vectors with noise.
 
-    A text is released as the average of its words' vectors.
+    A text is released as the average of its words' vectors, or as one vector for each word.
     """
 
     command = "vectors"
     usage = "--input vectors.parquet --output released --vector vector --id id --epsilon 10"
-    first = "vector text embedding id keep key-file name dry-run"
-    published = TableOptions.published | {"vector", *ProjectedVectors.model_fields}
+    first = "vector text tokens embedding projection id keep key-file name dry-run"
+    published = TableOptions.published | {"vector", "tokens", *ProjectedVectors.model_fields}
 
     vector: Columns = TABLE("array<float> or array<double> column; repeatable", ())
     text: Columns = TABLE("string column to release as the average of its words; repeatable", ())
-    embedding: LocalPath | None = WORDS(f"{EMBEDDING}, for --text", None)
+    tokens: Columns = TABLE(
+        "string or array<string> column to release as one vector for each word; repeatable", ()
+    )
+    embedding: LocalPath | None = WORDS(f"{EMBEDDING}, for --text, --tokens and main-axes", None)
     tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
 
     def conflicts(self) -> Iterator[ConfigError]:
-        yield from self.column_conflicts(vector=self.vector, text=self.text)
-        if bool(self.text) != (self.embedding is not None):
+        yield from self.column_conflicts(vector=self.vector, text=self.text, tokens=self.tokens)
+        needs_embedding = bool(self.text or self.tokens) or self.projection == "main-axes"
+        if needs_embedding != (self.embedding is not None):
             yield ConfigError(
-                "Options --text and --embedding must be given together",
-                do="Texts need the bundle of their words' vectors; --vector columns need none",
+                "Options --text, --tokens and --projection main-axes need --embedding",
+                do="Give words the bundle of their vectors, and --projection main-axes that of "
+                "public vectors of the same kind; random projections of --vector columns need none",
             )
 
     @property
@@ -1064,6 +1190,9 @@ class EstimateOptions(Options):
     )
     public_corpus: TablePath | None = MEASURE(
         "public texts for the prior, in a column of the same name; default: by rank", None
+    )
+    identifier_patterns: Annotated[UserPatterns, "FILE"] | None = MEASURE(
+        "file of --identifier-patterns that the release had", None
     )
     channel_words: Annotated[int, Field(ge=2)] = MEASURE(
         "number of words that the text may have, the likeliest ones of the bundle", 20_000

@@ -15,7 +15,7 @@ from dptext_spark.release import Release
 from dptext_spark.report.facts import Facts, Report, embedding_json
 from dptext_spark.report.text import table
 from dptext_spark.sanitizer import Sanitizer
-from dptext_spark.text.identifiers import MARKS
+from dptext_spark.text.patterns.names import MARKS
 
 COLUMN: Final = "sentence"
 

@@ -53,20 +53,22 @@ class Release:
         embedding = Embedding.of(embedding)
         mechanism = Mechanism.of(mechanism)
         mechanism.prepare(embedding)
+        policy = TextPolicy.of(policy)
+        search = search or ExactSearch.over(embedding)
         row_epsilons = None
         if row_budget is not None:
             row_epsilons = mechanism.row_epsilons(row_budget, embedding)
         return cls(
             bundle=embedding,
             mechanism=mechanism,
-            search=search or ExactSearch.over(embedding),
-            policy=TextPolicy.of(policy),
+            search=search.without_marks(policy, embedding),
+            policy=policy,
             row_epsilons=row_epsilons,
             name=name,
         )
 
     def __repr__(self) -> str:
-        words = f"{self.search.label} search among {self.search.release_words:,} words"
+        words = f"{self.search.label} search among {len(self.search.outputs):,} words"
         policies = (f"{name} {value}" for name, value in self.policy if value)
         return f"Release({', '.join([repr(self.mechanism), repr(self.bundle), *policies, words])})"
 

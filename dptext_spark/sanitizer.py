@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import compress, pairwise
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
@@ -17,6 +17,7 @@ from dptext_spark.errors import InputError
 from dptext_spark.mechanisms.mechanism import Perturbation
 from dptext_spark.noise import ColumnNoise, NoiseKey, ReleaseNoise, to_uniform
 from dptext_spark.release import Release
+from dptext_spark.text.actions import Action, Mask, Span
 from dptext_spark.text.columns import (
     DROP,
     KEEP,
@@ -27,6 +28,7 @@ from dptext_spark.text.columns import (
     id_bytes,
 )
 from dptext_spark.text.layout import assemble
+from dptext_spark.text.patterns.names import USER
 from dptext_spark.text.tokens import straight, token_spans
 from dptext_spark.word_reader import MARK_CODES, TokenLookup
 
@@ -35,6 +37,9 @@ from dptext_spark.word_reader import MARK_CODES, TokenLookup
 CHUNK: Final = 2048
 _CHUNK_UNIFORMS: Final = 300 * CHUNK
 
+
+MASKED: Final = Mask()
+"""The action of spans that a column names."""
 
 CountT = TypeVar("CountT", NDArray[np.int64], int)
 
@@ -48,7 +53,7 @@ class TokenCounts(NamedTuple, Generic[CountT]):
     unprotected: CountT  # released as they are because the policy leaves them out
     out_of_vocabulary: CountT  # treated by the policy
     blank: CountT  # null or empty elements of a token column, passed as they are
-    dropped: CountT  # tokens outside the vocabulary that the policy leaves out
+    dropped: CountT  # tokens that the policy leaves out
     # Marks of each type.
     email: CountT
     url: CountT
@@ -76,6 +81,7 @@ class TokenCounts(NamedTuple, Generic[CountT]):
     code: CountT
     number: CountT
     mask: CountT  # of the column of spans
+    user: CountT  # of types of a user's own
 
 
 class Sanitized(NamedTuple):
@@ -105,6 +111,7 @@ class Run(NamedTuple):
     Two lengths never collide.
     """
     epsilons: NDArray[np.float64] | None  # (rows,), under a row budget
+    owners: list[bytes]  # the row's id, or what names its person
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,14 +125,20 @@ class Sanitizer:
     counts: ClassVar = TokenCounts
     release: Release
     noise: ReleaseNoise = field(repr=False)  # of a derived key: the user's stays on the driver
-    # Derived too, the same for all releases.
-    surrogates: NoiseKey | None = field(default=None, repr=False)
+    # Derived too, the same for all releases; of the actions that have keys.
+    action_keys: tuple[tuple[Action, NoiseKey], ...] = field(default=(), repr=False)
 
     @classmethod
     def open(cls, release: Release, key: NoiseKey | None = None) -> Self:
         """Create a sanitizer from the user's key, or from a fresh key that is discarded."""
-        surrogates = release.policy.identifiers.key(key)
-        return cls(release=release, noise=release.noise(key), surrogates=surrogates)
+        action_keys = {}
+        for action in dict.fromkeys(release.policy.actions.values()):
+            action_key = action.key(key)
+            if action_key is not None:
+                action_keys[action] = action_key
+        return cls(
+            release=release, noise=release.noise(key), action_keys=tuple(action_keys.items())
+        )
 
     def __getstate__(self) -> dict[str, object]:
         return {part.name: getattr(self, part.name) for part in fields(self)}  # nothing bound
@@ -154,6 +167,7 @@ class Sanitizer:
         slots: PythonColumn | None = None,
         positions: NDArray[np.int64] | None = None,
         words: NDArray[np.int64] | None = None,
+        persons: PythonColumn | None = None,
     ) -> Sanitized:
         """Sanitize rows of one column.
 
@@ -171,9 +185,11 @@ class Sanitizer:
             words: int64 (rows,), for a row budget: how many words each row has in all columns and
                 arrays of the release, as :meth:`visible_words` counts them; by default those of
                 this column.
+            persons: What names the person of each row, for dates that are moved together; without
+                it, and where it is null, the row's id.
         """
         values = as_arrow(values, f"Column {column}")
-        runs = self._runs(values, ids, column, slots, positions, words)
+        runs = self._runs(values, ids, column, slots, positions, words, persons)
         arrays = []
         counts = [np.zeros((len(TokenCounts._fields), 0), dtype=np.int64)]
         unchanged = [np.zeros((2, 0), dtype=np.int64)]
@@ -205,13 +221,14 @@ class Sanitizer:
     ) -> Iterator[Context]:
         """Yield for each value its noise's key in :meth:`sanitize`, and what goes out raw."""
         values = as_arrow(values, f"Column {column}")
-        for lookup, row_names, _ in self._runs(values, ids, column, **of_rows):
+        for run in self._runs(values, ids, column, **of_rows):
+            lookup = run.lookup
             tokens = lookup.tokens
             noise = self._word_noise(tokens, column)
             unprotected = _placed(tokens, lookup.passing)
             keeps_unknown = self.release.policy.oov.stand_in == KEEP
             unknown = _placed(tokens, lookup.unknown & keeps_unknown)
-            for row, row_name in enumerate(row_names):
+            for row, row_name in enumerate(run.row_names):
                 yield Context(
                     key=_row_key(noise, tokens, row, row_name),
                     unprotected=unprotected.get(row, []),
@@ -226,12 +243,16 @@ class Sanitizer:
         slots: PythonColumn | None = None,
         positions: NDArray[np.int64] | None = None,
         words: NDArray[np.int64] | None = None,
+        persons: PythonColumn | None = None,
     ) -> Iterator[Run]:
         """Yield a column in runs of rows, each with all that its noise is drawn from."""
         ids = as_arrow(ids, "The column of row ids")
         if slots is not None:
             slots = as_arrow(slots, "The column of slots")
-        row_names: list[tuple[bytes, ...]] = [(row_id,) for row_id in id_bytes(ids)]
+        owners = id_bytes(ids)
+        row_names: list[tuple[bytes, ...]] = [(row_id,) for row_id in owners]
+        if persons is not None:
+            owners = _owners(as_arrow(persons, "The column of persons"), owners)
         if len(ids) != len(values):
             raise InputError(
                 f"Column {column} has other rows than its ids or slots",
@@ -258,6 +279,7 @@ class Sanitizer:
                 lookup=lookup,
                 row_names=row_names[rows],
                 epsilons=None if epsilons is None else epsilons[rows],
+                owners=owners[rows],
             )
 
     def _sanitize(self, run: Run, column: str) -> Sanitized:
@@ -266,15 +288,13 @@ class Sanitizer:
         tokens = lookup.tokens
         policy = self.release.policy
         released = self._released(run, column)
-        stand_ins: list[str | None] = [None] * len(tokens.distinct)
-        for place, name in lookup.mark_types().items():
-            token = tokens.distinct[place].as_py()
-            stand_ins[place] = policy.identifiers.stand_in(name, token, self.surrogates)
+        stand_ins, of_places = self._stand_ins(run)
         is_same = lookup.known & (released == lookup.token_ids)
         same = np.flatnonzero(is_same)
         marks: dict[str, NDArray[np.int64]] = {}
         for name, code in MARK_CODES.items():
             marks[name] = tokens.count(lookup.token_ids == code)
+        marks[USER] = tokens.count(lookup.token_ids <= MARK_CODES[USER])
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(lookup.known & ~is_same),
@@ -286,7 +306,9 @@ class Sanitizer:
             **marks,
         )
         return Sanitized(
-            values=assemble(tokens, released, self.embedding.words, policy.layout, stand_ins),
+            values=assemble(
+                tokens, released, self.embedding.words, policy.layout, stand_ins, of_places
+            ),
             counts=counts,
             unchanged=np.stack([tokens.rows[same] + lookup.rows.start, lookup.token_ids[same]]),
         )
@@ -301,15 +323,17 @@ class Sanitizer:
 
             def draw(width: int) -> Iterator[NDArray[np.float64]]:
                 noise = self._unknown_noise(tokens, column, width)
-                for _, uniforms in _draws(noise, tokens, run.row_names, places):
+                for _, uniforms in token_uniforms(noise, tokens, run.row_names, places):
                     yield uniforms
 
             oov = self.release.policy.oov
-            release_words = self.release.search.release_words
-            released[places] = oov.release(len(places), release_words, draw, column)
+            outputs = self.release.search.outputs
+            rows = np.asarray(oov.release(len(places), len(outputs), draw, column))
+            # A row is one of the words that may be output; stand-ins are below 0.
+            released[places] = np.where(rows < 0, rows, outputs[rows])
         noise = self._word_noise(tokens, column)
         word_places = np.flatnonzero(lookup.known)
-        for chunk, uniforms in _draws(noise, tokens, run.row_names, word_places):
+        for chunk, uniforms in token_uniforms(noise, tokens, run.row_names, word_places):
             epsilons = None
             if run.epsilons is not None:
                 epsilons = run.epsilons[tokens.rows[chunk]]
@@ -318,7 +342,30 @@ class Sanitizer:
             released[chunk] = np.where(perturbed < 0, MASK, perturbed)
         released[~lookup.protected] = KEEP
         released[lookup.marked] = lookup.token_ids[lookup.marked]
+        released[lookup.left_out] = DROP
         return released
+
+    def _stand_ins(self, run: Run) -> tuple[list[str | None], dict[int, str]]:
+        """Return what stands for marks: of each distinct token, and of tokens by their places.
+
+        The latter are those whose stand-ins differ between rows.
+        """
+        lookup = run.lookup
+        tokens = lookup.tokens
+        of_tokens: list[str | None] = [None] * len(tokens.distinct)
+        of_places: dict[int, str] = {}
+        keys = dict(self.action_keys)
+        for code, name in lookup.mark_types().items():
+            action = lookup.actions.get(name, MASKED)
+            text = lookup.marker.longest_span(name, tokens.distinct[code].as_py())
+            stand_in = partial(action.stand_in, key=keys.get(action))
+            if not action.of_owner:
+                of_tokens[code] = stand_in(Span(name, text))
+                continue
+            for place in np.flatnonzero(tokens.codes == code).tolist():
+                owner = run.owners[tokens.rows[place]]
+                of_places[place] = stand_in(Span(name, text, owner))
+        return of_tokens, of_places
 
     def _word_noise(self, tokens: Tokens, column: str) -> ColumnNoise:
         """Return the noise of words that are perturbed."""
@@ -340,6 +387,14 @@ class Sanitizer:
             parts.append(policy.tokenizer.identity)
         parts.append(policy.marks_identity)
         return ", ".join(filter(None, parts))
+
+
+def _owners(persons: pa.Array, row_ids: list[bytes]) -> list[bytes]:
+    """Return what names the person of each row, or else the row; no two of them are alike."""
+    owners = []
+    for person, row_id in zip(persons.to_pylist(), row_ids, strict=True):
+        owners.append(b"row " + row_id if person is None else b"person " + str(person).encode())
+    return owners
 
 
 def _extended(
@@ -374,7 +429,7 @@ def _placed(tokens: Tokens, flags: NDArray[np.bool_]) -> dict[int, list[tuple[in
     return placed
 
 
-def _draws(
+def token_uniforms(
     noise: ColumnNoise,
     tokens: Tokens,
     row_names: Sequence[tuple[bytes, ...]],

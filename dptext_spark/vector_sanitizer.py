@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms.vectors import VectorNoise
-from dptext_spark.noise import ReleaseNoise, to_uniform
-from dptext_spark.sanitizer import CHUNK, CountT
+from dptext_spark.noise import ColumnNoise, ReleaseNoise, to_uniform
+from dptext_spark.sanitizer import CHUNK, CountT, token_uniforms
 from dptext_spark.text.columns import id_bytes
 from dptext_spark.word_reader import WordReader
 
@@ -25,8 +25,8 @@ class VectorCounts(NamedTuple, Generic[CountT]):
     released: CountT  # 1 for a released vector
     null: CountT  # 1 for a row that is null and stays so
     wordless: CountT  # 1 for a text without any known token, released as the zero vector
-    known: CountT  # tokens of a text that its average is over
-    unknown: CountT  # tokens of a text outside the vocabulary, left out of it
+    known: CountT  # tokens of a text that its average is over, or that have vectors of their own
+    unknown: CountT  # tokens of a text outside the vocabulary, left out of it or zero vectors
 
 
 class ReleasedVectors(NamedTuple):
@@ -38,11 +38,12 @@ class ReleasedVectors(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class VectorSanitizer:
-    """Releases columns of vectors, or of texts as averages of their words' vectors."""
+    """Releases columns of vectors, or of texts and token lists by their words' vectors."""
 
     mechanism: VectorNoise
     noise: ReleaseNoise = field(repr=False)  # of the mechanism's law
     reader: WordReader | None = None  # of columns of texts, whose words' vectors are averaged
+    by_word: bool = False  # whether each token has a vector of its own instead
 
     def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str) -> ReleasedVectors:
         """Release rows of lists of floats, or of texts as lists of float32; null stays null."""
@@ -52,6 +53,8 @@ class VectorSanitizer:
             got = f"{len(values)} rows, {len(row_ids)} ids"
             raise InputError(f"Column {column} has other rows than its ids", got=got)
         self._check_type(kind, column)
+        if self.reader is not None and self.by_word:
+            return self._sanitize_words(values, row_ids, self.reader, column)
         released_kind = kind if self.reader is None else pa.list_(pa.float32())
         lists = [pa.array([], released_kind)]
         counts = [_counts(0)]
@@ -69,6 +72,8 @@ class VectorSanitizer:
         if self.reader is not None:
             is_allowed = pa.types.is_string(kind) or pa.types.is_large_string(kind)
             allowed = "string"
+            if self.by_word:
+                return  # texts or token lists, as the reader checks
         else:
             is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
             is_allowed = is_list and kind.value_type in (pa.float32(), pa.float64())
@@ -90,12 +95,71 @@ class VectorSanitizer:
             tokenizer = self.reader.policy.tokenizer.identity
             if tokenizer:
                 purpose = f"{purpose}, {tokenizer}"
-            vectors, contents, known_counts, unknown_counts = _average_texts(
+            vectors, contents, known_counts, unknown_counts = average_texts(
                 values.drop_null(), self.reader, column
             )
             counts.known[present] = known_counts
             counts.unknown[present] = unknown_counts
             counts.wordless[present] = known_counts == 0
+        self._check_lengths(vectors, column)
+        noise = self._noise(purpose, column)
+        uint64s = np.empty((len(vectors), noise.uint64s_per_token), dtype=np.uint64)
+        for row, (row_id, content) in enumerate(zip(compress(ids, present), contents, strict=True)):
+            noise.fill(uint64s[row : row + 1], noise.row_key(row_id, content), 0)
+        released = self.mechanism(vectors, to_uniform(uint64s))
+        offsets = np.concatenate([[0], np.cumsum(np.where(present, self.mechanism.dimension, 0))])
+        lists = pa.LargeListArray.from_arrays(
+            pa.array(offsets), pa.array(released.ravel()), mask=pa.array(~present)
+        )
+        return ReleasedVectors(lists, counts)
+
+    def _sanitize_words(
+        self, values: pa.Array, ids: list[bytes], reader: WordReader, column: str
+    ) -> ReleasedVectors:
+        """Release one vector for each token, in its place; a blank element stays null."""
+        embedding = reader.bundle.shared()
+        counts = _counts(len(values))
+        is_null = values.is_null().to_numpy(zero_copy_only=False)
+        counts.null[is_null] = 1
+        kind = pa.list_(pa.list_(pa.float32()))
+        lists = [pa.array([], kind)]
+        for run in reader.runs(values, column=column):
+            tokens = run.tokens
+            purpose = f"vectors of {tokens.kind} words, {reader.policy.tokenizer.identity}"
+            noise = self._noise(purpose, column)
+            row_names = [(row_id,) for row_id in ids[run.rows]]
+            released = np.zeros((len(tokens), self.mechanism.dimension), dtype=np.float32)
+            for places, uniforms in token_uniforms(
+                noise, tokens, row_names, np.flatnonzero(~run.blank)
+            ):
+                word_ids = run.word_ids[places]
+                # A word outside the vocabulary is the zero vector.
+                vectors = embedding.vectors[word_ids].astype(np.float64)
+                vectors[word_ids < 0] = 0.0
+                self._check_lengths(vectors, column)
+                released[places] = self.mechanism(vectors, uniforms)
+            is_known = run.word_ids >= 0
+            counts.known[run.rows] = tokens.count(is_known)
+            counts.unknown[run.rows] = tokens.count(~is_known & ~run.blank)
+            counts.released[run.rows] = tokens.count(~run.blank)
+            numbers = pa.array(released.ravel())
+            vectors_of_run = pa.FixedSizeListArray.from_arrays(numbers, self.mechanism.dimension)
+            elements = vectors_of_run.cast(kind.value_type)
+            elements = pc.if_else(pa.array(run.blank), None, elements)
+            offsets = pa.array(tokens.offsets, pa.int32())
+            lists.append(
+                pa.ListArray.from_arrays(offsets, elements, mask=pa.array(tokens.null_rows))
+            )
+        embedding.check_unchanged()
+        return ReleasedVectors(pa.concat_arrays(lists), counts)
+
+    def _noise(self, purpose: str, column: str) -> ColumnNoise:
+        return self.noise.column(
+            column, purpose=purpose, uint64s_per_token=self.mechanism.dimension + 1
+        )
+
+    def _check_lengths(self, vectors: NDArray[np.float64], column: str) -> None:
+        """Refuse vectors that the grid of released numbers does not reach."""
         longest = self.mechanism.longest
         with np.errstate(under="ignore"):
             lengths = np.sqrt(np.square(np.clip(vectors, -longest, longest)).sum(axis=1))
@@ -108,18 +172,6 @@ class VectorSanitizer:
                 got=f"{long_vectors} longer vectors in one batch of rows",
                 do="Scale the vectors down by a public factor, or lower --epsilon",
             )
-        noise = self.noise.column(
-            column, purpose=purpose, uint64s_per_token=self.mechanism.dimension + 1
-        )
-        uint64s = np.empty((len(vectors), noise.uint64s_per_token), dtype=np.uint64)
-        for row, (row_id, content) in enumerate(zip(compress(ids, present), contents, strict=True)):
-            noise.fill(uint64s[row : row + 1], noise.row_key(row_id, content), 0)
-        released = self.mechanism(vectors, to_uniform(uint64s))
-        offsets = np.concatenate([[0], np.cumsum(np.where(present, self.mechanism.dimension, 0))])
-        lists = pa.LargeListArray.from_arrays(
-            pa.array(offsets), pa.array(released.ravel()), mask=pa.array(~present)
-        )
-        return ReleasedVectors(lists, counts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +223,7 @@ def _read_vectors(values: pa.Array, dimension: int, column: str) -> NDArray[np.f
     return np.asarray(numbers.reshape(-1, dimension) + 0.0)  # one zero, not two
 
 
-def _average_texts(
+def average_texts(
     values: pa.Array, reader: WordReader, column: str
 ) -> tuple[NDArray[np.float64], list[tuple[bytes, ...]], NDArray[np.int64], NDArray[np.int64]]:
     """Return the mean vector of each text's known words, its content, and counts of its tokens."""

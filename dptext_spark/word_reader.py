@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.text.actions import Action
 from dptext_spark.text.columns import DROP, MARK, Tokens, check_unicode, column_kind, slices
-from dptext_spark.text.identifiers import MARKS, Marker
+from dptext_spark.text.identifiers import Marker
 from dptext_spark.text.joined import JoinedWords, unused_letter, vocabulary_forms
+from dptext_spark.text.patterns.names import MARKS
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.text.tokens import Tokenizer, lookup_forms
 
@@ -23,7 +25,10 @@ FEW: Final = (2, 6)
 """A word is rare if fewer rows than one of these have it: with 2, it is in no other row."""
 
 MARK_CODES: Final = {name: MARK - place for place, name in enumerate(MARKS)}
-"""By type, what a mark has in place of a word's id, as a token and as what is released for it."""
+"""By type, what a mark has in place of a word's id, as a token and as what is released for it.
+
+Types of a user's own have the codes below these.
+"""
 
 
 def look_up(tokens: Tokens, embedding: Embedding) -> NDArray[np.int64]:
@@ -85,6 +90,9 @@ class TokenLookup:
     token_ids: NDArray[np.int64]  # a word's id, -1 for what the vocabulary lacks, a mark's code
     blank: NDArray[np.bool_]  # null or empty elements of a token list
     protected: NDArray[np.bool_]  # those that the policy protects; blank ones and marks are not
+    marker: Marker
+    mark_names: tuple[str, ...]
+    actions: Mapping[str, Action]  # of marks, by name
 
     @property
     def word_ids(self) -> NDArray[np.int64]:
@@ -115,18 +123,28 @@ class TokenLookup:
         """Return the types of marks, by their places among ``tokens.distinct``."""
         places, first = np.unique(self.tokens.codes[self.marked], return_index=True)
         codes = self.token_ids[self.marked][first]
-        types = [MARKS[MARK - code] for code in codes.tolist()]
+        types = [self.mark_names[MARK - code] for code in codes.tolist()]
         return dict(zip(places.tolist(), types, strict=True))
 
+    @property
+    def left_out(self) -> NDArray[np.bool_]:
+        """Marks whose action leaves nothing of them."""
+        codes = []
+        for place, name in enumerate(self.mark_names):
+            action = self.actions.get(name)
+            if action is not None and not action.is_shown:
+                codes.append(MARK - place)
+        return np.isin(self.token_ids, codes)
 
-def _mark_codes(tokens: Tokens, marker: Marker) -> NDArray[np.int64]:
+
+def _mark_codes(tokens: Tokens, marker: Marker, mark_names: Sequence[str]) -> NDArray[np.int64]:
     """Return int64 (tokens,): the codes of those that become marks, -1 for all others."""
     codes = []
     for token in tokens.distinct.to_pylist():
         kind = marker.kind(token)
         code = -1
         if kind is not None:
-            code = MARK_CODES[kind]
+            code = MARK - mark_names.index(kind)
         codes.append(code)
     codes.append(-1)  # code -1, a null, picks the last
     return np.array(codes, dtype=np.int64)[tokens.codes]
@@ -150,12 +168,14 @@ class WordReader:
         letter = ""
         if self.policy.mask_spans:
             letter = unused_letter(tokenizer)
-        marker = Marker(tokenizer, self.policy.types, letter)
+        marker = Marker(tokenizer, self.policy.types, letter, self.policy.patterns)
+        mark_names = self.policy.mark_names
+        actions = self.policy.actions
         for rows in slices(values):
             row_slots = None if slots is None else slots[rows]
             texts, spans = self.policy.read(values[rows], row_slots, letter)
             tokens = Tokens.of(texts, marker, spans)
-            marks = _mark_codes(tokens, marker)
+            marks = _mark_codes(tokens, marker, mark_names)
             is_mark = marks <= MARK
             blank = (tokens.codes < 0) | tokens.flag(lambda token: not token)
             protected = self.policy.protect.protected(tokens)
@@ -165,6 +185,9 @@ class WordReader:
                 token_ids=np.where(is_mark, marks, look_up(tokens, embedding)),
                 blank=blank,
                 protected=protected & ~blank & ~is_mark,
+                marker=marker,
+                mark_names=mark_names,
+                actions=actions,
             )
 
     def visible_words(
@@ -176,7 +199,7 @@ class WordReader:
         """
         counts = [np.empty(0, dtype=np.int64)]
         for run in self.runs(values, slots, column=column):
-            words = np.diff(run.tokens.offsets)
+            words = np.diff(run.tokens.offsets) - run.tokens.count(run.left_out)
             if self.policy.oov.stand_in == DROP:
                 words -= run.tokens.count(run.unknown)
             counts.append(words)

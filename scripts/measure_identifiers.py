@@ -695,7 +695,8 @@ def prose(path: Path, column: str) -> None:
     """Print how many words of texts marks hide, of which types, and how fast they are found."""
     import pyarrow.parquet as pq
 
-    from dptext_spark.text.patterns.find import NUMBER, TYPES, find
+    from dptext_spark.text.patterns.find import find
+    from dptext_spark.text.patterns.names import NUMBER, TYPES
     from dptext_spark.text.tokens import tokenize
 
     texts = [text for text in pq.read_table(path, columns=[column]).column(0).to_pylist() if text]

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -53,7 +54,22 @@ def test_a_bundle(demo_bundle):
         assert numbers == pytest.approx(bounds)
         for number, shown in zip(bounds, row.split()[-3:], strict=True):
             assert number * (1 - 1e-12) <= float(shown) <= 1.001 * number
-    assert rest.count("Euclidean distance") == 2
+    assert rest.count("Euclidean distance") == 3
+    vectors = demo_bundle.vectors.astype(float)
+    sample = demo_bundle.space.metric().sample()
+    gaps = np.linalg.norm(vectors[sample][:, None, :1] - vectors[None, :, :1], axis=2) ** 2
+    for column in range(1, vectors.shape[1]):
+        gaps += np.square(vectors[sample, column][:, None] - vectors[:, column])
+    ordered = np.sqrt(np.sort(gaps, axis=1)[:, [1, 10, 100]])
+    for spread, of_rank, line in zip(
+        json.loads(account(demo_bundle, given + " --json").stdout)["distances"],
+        ordered.T,
+        rest.splitlines()[-5:-2],
+        strict=True,
+    ):
+        expected = np.percentile(of_rank, [5, 25, 50, 75, 95])
+        assert [*spread["percentiles"].values()] == pytest.approx(expected, rel=1e-5)
+        assert [float(cell) for cell in line.split()[1:]] == pytest.approx(expected, rel=1e-3)
     assert rest.splitlines()[-1].startswith("Verdict: ")
 
 

@@ -25,8 +25,10 @@ from dptext_spark import privatize
 from dptext_spark.cli import main
 from dptext_spark.errors import JobError
 from dptext_spark.mechanisms import MECHANISMS, Laplace
+from dptext_spark.mechanisms.projected import ProjectionName
 from dptext_spark.search.nearest import SEARCHES
 from dptext_spark.tables.run import chosen_formats
+from dptext_spark.text.actions import Action
 from dptext_spark.text.identifiers import Identifiers
 from dptext_spark.text.layout import Layout
 from dptext_spark.text.policies import OovPolicy, Protection
@@ -362,9 +364,9 @@ OFFERED = {
     "--oov": {*OovPolicy.policies},
     "--layout": {*Layout.policies},
     "--tokenizer": {*Segmentation.policies},
-    "--identifiers": {*Identifiers.policies},
+    "--identifiers": {*Identifiers.policies} | {*Action.policies} - {"words"},
     "--row-budget": {"B"},
-    "dptext vectors": {"projection"},
+    "dptext vectors": {*get_args(ProjectionName)},
 }
 
 
@@ -379,7 +381,7 @@ def test_what_is_offered_has_a_statement_with_a_proof():
         given, name, claim, inputs, proof = (cell.strip() for cell in line.strip("|").split("|"))
         option = given.strip("`") or option
         if option in found:
-            found[option].add(name.strip("`"))
+            found[option] |= {part.strip("` ") for part in name.split(",")}
         assert claim and inputs, line
         (anchor, *_) = re.findall(r"\]\(#([^)]+)\)", proof)
         assert anchor in anchors(text), line

@@ -26,6 +26,7 @@ TABLE = {"input": "in", "output": "out/"}
 LAPLACE = {"mechanism": "laplace", "epsilon": 5.0}
 GOOD = TABLE | LAPLACE | {"embedding": "bundle", "text": ("text",)}
 EVALUATE = GOOD | {"text": "text", "mechanism": ["laplace", "exponential"], "epsilon": [5.0, 10.0]}
+VECTORS = {"mechanism": (), "vectors": ["main-axes"]}
 RIGHT = {
     "privatize": GOOD,
     "vectors": TABLE | {"epsilon": 5.0, "vector": "v"},
@@ -146,6 +147,20 @@ WRONG = {
         ({"label": "text"}, "must be different columns. Got: text"),
         ({"label": "a", "author": "a"}, "must be different columns. Got: a"),
         ({"author": "person.name"}, "not fields inside them"),
+        ({"vectors": ["main-axes"]}, "--mechanism or --vectors, one of them"),
+        ({"mechanism": ()}, "--mechanism or --vectors, one of them"),
+        (VECTORS | {"vectors": ["axes"]}, "random or main-axes. Got: 'axes'"),
+        (VECTORS | {"vectors": ["random:t=1"]}, "t of random is unknown. Allowed: beta, delta"),
+        (VECTORS | {"oov": "drop", "versions": 2}, "do nothing for --vectors. Got: --oov, --versi"),
+        (VECTORS | {"sample": "all"}, "--sample 20000 or less"),
+        (VECTORS | {"target": "similarity >= 0.5"}, "is of released words"),
+        (VECTORS | {"target": "recovery(top1) <= 0.5"}, "is of released words"),
+        (VECTORS | {"target": "recovered_words(far) <= 0.5"}, "--target has a wrong value"),
+        ({"target": "distances >= 0.5"}, "is of --vectors"),
+        (
+            VECTORS | {"text": None, "tokens": "t", "target": "membership <= 0.6"},
+            "membership <= 0.6 is of --text",
+        ),
         *(({"sample": each}, "--sample has a wrong value") for each in (1, "some")),
         ({"candidates": 4}, "--candidates has a wrong value"),
         (
@@ -154,7 +169,10 @@ WRONG = {
         ),
     ],
     "vectors": [
-        ({"text": "t"}, "--text and --embedding must be given together"),
+        ({"text": "t"}, "main-axes need --embedding"),
+        ({"tokens": "t"}, "main-axes need --embedding"),
+        ({"projection": "main-axes"}, "main-axes need --embedding"),
+        ({"projection": "axes"}, "--projection has.*random or main-axes"),
         ({"name": "s"}, r"\(--name\) does nothing without"),
         ({"tokenizer": "icu"}, "--tokenizer is for texts"),
         (

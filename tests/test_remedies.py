@@ -101,8 +101,12 @@ NEEDED = {
     "trust-id": "--id id",
     "target": "--label label --author author",
     "embedding": "--text text",
+    "projection": "--text text --embedding b",
 }
 """What must be given besides some options."""
+
+IN_PLACE_OF = {"vectors": "mechanism"}
+"""What must not be given besides some options."""
 
 STAND_INS = {
     "attacker": "dptext_spark.evaluation.attackers:ContextFree",
@@ -112,6 +116,7 @@ STAND_INS = {
     "epsilon": "5",
     "identifiers": "mask",
     "time": "day:week",
+    "vectors": "main-axes",
     "budget": "9",
     "row-budget": "9",
     "target": "max(n_w)<=0.5",
@@ -140,6 +145,9 @@ def attempts(option, value):
         )
         given = given or next(iter(sorted(known_values(name, option))), "x")
         arguments = RIGHT[name].split()
+        if option in IN_PLACE_OF:
+            place = arguments.index(f"--{IN_PLACE_OF[option]}")
+            del arguments[place : place + 2]
         if f"--{option}" in arguments and not parameters[option].multiple:
             place = arguments.index(f"--{option}")
             del arguments[place : place + 2]

@@ -19,8 +19,8 @@ from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text import columns
 from dptext_spark.text.columns import PLACEHOLDER
-from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.layout import CLITICS
+from dptext_spark.text.patterns.names import MARKS
 from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
 from tests.helpers.bundles import vectors_of

@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from dptext_spark import vector_sanitizer as vectors
 from dptext_spark.errors import BundleError, InputError
-from dptext_spark.mechanisms.vectors import ProjectedVectors
+from dptext_spark.mechanisms.vectors import ProjectedVectors, PublicPrior
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.text.tokens import PLAIN, Segmentation, tokenize
@@ -22,7 +23,7 @@ def mechanism(length=300, **parameters):
     return ProjectedVectors(**{"epsilon": 10.0} | parameters).of_length(length)
 
 
-def sanitizer(used, embedding=None, *, tokenizer=PLAIN):
+def sanitizer(used, embedding=None, *, tokenizer=PLAIN, by_word=False):
     """A release under the fixed key."""
     fingerprint = embedding.fingerprint if embedding else ""
     noise = ReleaseNoise.of(
@@ -31,7 +32,7 @@ def sanitizer(used, embedding=None, *, tokenizer=PLAIN):
     reader = embedding and WordReader(
         bundle=embedding, policy=WORDS_ALONE.model_copy(update={"tokenizer": tokenizer})
     )
-    return VectorSanitizer(mechanism=used, noise=noise, reader=reader)
+    return VectorSanitizer(mechanism=used, noise=noise, reader=reader, by_word=by_word)
 
 
 def lists(rows, kind=None):
@@ -205,3 +206,71 @@ def test_a_bundle_that_changes_while_it_is_in_use_gives_no_vectors(tmp_path):
     file.write_bytes(file.read_bytes()[:-4] + b"\0\0\0\0")
     with pytest.raises(BundleError, match=r"changed while it was in use.*vectors\.npy"):
         run(private, pa.array(["w1 w2"]))
+
+
+def by_axes(bundle, epsilon, **parameters):
+    """Vectors of a bundle's words, projected to its main axes."""
+    prior = PublicPrior.of(bundle.space)
+    return ProjectedVectors(epsilon=epsilon, **parameters).of_length(bundle.dimension, prior)
+
+
+WORD_LISTS = [["w3", None, "W7", "", "nowhere", "w3"], None, [], ["w0"]]
+
+
+@pytest.mark.parametrize("kind", ["lists", "texts"])
+def test_each_word_has_a_vector_in_its_place(small, kind):
+    """Rejects shuffled positions, an unknown word that shows, and one noise for equal words."""
+    # At a huge epsilon the noise is gone: what is left are images.
+    used = by_axes(small, 1e3, dimension=20)
+    values = pa.array(WORD_LISTS)
+    expected = WORD_LISTS
+    if kind == "texts":
+        values = pa.array(["w3 W7, nowhere w3", None, "", "w0"])
+        expected = [["w3", "w7", "nowhere", "w3"], None, [], ["w0"]]
+    private = sanitizer(used, small, by_word=True)
+    result = private.sanitize(values, pa.array(range(4)), column="t")
+    assert result.values.type == pa.list_(pa.list_(pa.float32()))
+    names = {name: row for row, name in enumerate(small.words.to_pylist())}
+    for words, row_vectors in zip(expected, result.values.to_pylist(), strict=True):
+        assert (words is None) == (row_vectors is None)
+        for word, vector in zip(words or [], row_vectors or [], strict=True):
+            assert (not word) == (vector is None)
+            if word:
+                row = names.get(word.lower())
+                image = np.zeros(20)
+                if row is not None:
+                    image = used.projection.matrix @ small.vectors[row].astype(float)
+                assert np.linalg.norm(np.array(vector) - image) < 200 * used.scale
+    released = [vector for row in result.values.to_pylist() for vector in row or [] if vector]
+    assert len({tuple(vector) for vector in released}) == 5  # the two w3 differ
+    counts = result.counts
+    assert (counts.known.tolist(), counts.unknown.tolist()) == ([3, 0, 0, 1], [1, 0, 0, 0])
+    assert (counts.released.tolist(), counts.null.tolist()) == ([4, 0, 0, 1], [0, 1, 0, 0])
+
+
+def test_words_vectors_do_not_hang_on_the_batch(small, monkeypatch):
+    """Rejects noise by the place in a batch, and vectors of words that share a text's noise."""
+    private = sanitizer(by_axes(small, 10.0, dimension=5), small, by_word=True)
+    rows = pa.array([[f"w{i % 50}" for i in range(size)] for size in (3, 0, 700, 1)])
+    whole = run(private, rows)
+    assert [run(private, rows[i : i + 1], [i])[0] for i in range(4)] == whole
+    monkeypatch.setattr("dptext_spark.sanitizer.CHUNK", 7)
+    monkeypatch.setattr("dptext_spark.sanitizer._CHUNK_UNIFORMS", 1)
+    assert run(private, rows) == whole
+    mean_of_one = run(sanitizer(by_axes(small, 10.0, dimension=5), small), pa.array(["w0"]))
+    assert mean_of_one != run(private, pa.array(["w0"]))[0]
+
+
+def test_the_noise_of_main_axes_is_of_epsilon(small):
+    """Rejects noise of another epsilon, or of n dimensions in place of m: lengths are Gamma of shape m."""
+    used = by_axes(small, 8.0, dimension=6)
+    rows = pa.array([["w1"] * 3000])
+    released = np.array(run(sanitizer(used, small, by_word=True), rows)[0])
+    noise = released - used.projection.matrix @ small.vectors[1].astype(float)
+    lengths = np.linalg.norm(noise, axis=1)
+    law = stats.gamma(6, scale=used.sensitivity / 8.0)
+    assert stats.kstest(lengths, law.cdf).pvalue > 1e-4  # the false-alarm rate
+    coordinates = (noise / lengths[:, None])[:, 0]
+    assert stats.kstest((1 + coordinates) / 2, stats.beta(2.5, 2.5).cdf).pvalue > 1e-4
+    for wrong in (stats.gamma(6, scale=1 / 4.0), stats.gamma(small.dimension, scale=1 / 8.0)):
+        assert stats.kstest(lengths, wrong.cdf).pvalue < 1e-4

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from dptext_spark.text.identifiers import MARKS, Surrogates
+from dptext_spark.text.actions import Action
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.patterns.find import NUMBER, VERSION
+from dptext_spark.text.patterns.names import NUMBER
 from dptext_spark.text.policies import TextPolicy
 
 Cover: TypeAlias = Literal["no", "same spans", "likely", "yes"]
@@ -41,8 +41,8 @@ _RAW: Final = {
     "slots": "words outside the slots",
     "keep": "punctuation, spacing and capitals",
 }
-# Policies for identifiers that release none; surrogates show which ones are equal.
-_MARKING: Final = {"mask", "surrogate", "off"}
+# Actions that release nothing of an identifier but its type, or leave it to other policies.
+_NOTHING_SHOWN: Final = {name for name, kind in Action.policies.items() if not kind.reveals}
 
 _DROPPED: Final = "dropped words"
 _PACKAGE: Final = "dptext_spark."
@@ -104,18 +104,23 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
     """Return all of a text policy that decides which tokens go out raw, for the ledger."""
     identifiers = policy.identifiers
     tokenizer = policy.tokenizer
-    marks = [name for name in MARKS if name in policy.types]
-    label = identifiers.label if isinstance(identifiers, Surrogates) else ""
+    actions = policy.actions
+    marks = [name for name in policy.mark_names if name in policy.types]
+    revealing = []
+    for name in marks:
+        action = actions[name]
+        if action.name not in _NOTHING_SHOWN:
+            revealing.append(f"{name}={_identity(action, str(action))}")
     return {
         "oov": _identity(policy.oov, str(policy.oov)),
         "protect": _identity(policy.protect, policy.protect.identity),
         "layout": _identity(policy.layout, policy.layout.identity),
         "tokenizer": _identity(tokenizer, tokenizer.identity or str(tokenizer)),
         "identifiers": _identity(identifiers, str(identifiers)),
-        "label": label,
+        "reveals": ",".join(revealing),
         "numbers": policy.numbers,
         "marks": ",".join(marks),
-        "patterns": VERSION,
+        "patterns": policy.patterns_identity,
         "slots": policy.protect.slots_column or "",
         "mask-spans": policy.mask_spans or "",
     }
@@ -150,8 +155,7 @@ def raw_of(policy: Mapping[str, str], *, key: str, in_elements: bool) -> Iterato
         spans = "masked"
     marks = [*filter(None, policy["marks"].split(","))]
     hidden = {f"{name} of patterns {policy['patterns']}" for name in marks}
-    marking = _name(policy["identifiers"])
-    if marking not in _MARKING:  # nobody knows what it hides
+    if policy["identifiers"].startswith(_FOREIGN):  # nobody knows what it hides
         numbers = {name for name in hidden if name.startswith(f"{NUMBER} ")}
         hidden = {policy["identifiers"], *numbers}
         yield Raw(
@@ -160,14 +164,15 @@ def raw_of(policy: Mapping[str, str], *, key: str, in_elements: bool) -> Iterato
             decided_by=(policy["identifiers"], policy["patterns"], unit),
             spans=spans,
         )
-    if marking == Surrogates.name:
-        for name in set(marks) - {NUMBER}:
-            yield Raw(
-                what="which identifiers are equal in",
-                option="identifiers",
-                decided_by=(key, policy["label"], name, policy["patterns"], unit),
-                spans=spans,
-            )
+    for revealing in filter(None, policy["reveals"].split(",")):
+        name, _, action = revealing.partition("=")
+        kind = Action.policies.get(_name(action))
+        yield Raw(
+            what=f"what stands for {name} in" if kind is None else kind.reveals,
+            option="identifiers",
+            decided_by=(key, action, name, policy["patterns"], unit),
+            spans=spans,
+        )
     for option, safe in _NOTHING_RAW.items():
         name = _name(policy[option])
         if name in safe or (option == "layout" and in_elements):

@@ -30,7 +30,7 @@ from dptext_spark.accounting.laws import LAWS, LossLaw
 from dptext_spark.errors import ConfigError
 from dptext_spark.sealing import sealed, unsealed
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 
 LARGEST_EPSILON: Final = 1e9
 """What a ledger adds up: beyond it nothing is hidden anyway."""

@@ -28,6 +28,7 @@ from dptext_spark.release import Release
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.search.nearest import Search
 from dptext_spark.text.columns import PLACEHOLDER
+from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.text.tokens import lookup_form
 
 _DIMENSIONS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -295,7 +296,9 @@ def sampled(
     for word, text in zip((*words, -1), texts, strict=True):
         ids += [f"{word}-{row}" for row in range(len(sizes))]
         lists += [[text] * size for size in sizes]
-    release = Release(bundle=embedding, mechanism=mechanism, search=search, name="audit")
+    release = Release(
+        bundle=embedding, mechanism=mechanism, search=search, policy=WORDS_ALONE, name="audit"
+    )
     table = pa.array(lists, pa.list_(pa.string()))
     sanitized = Sanitizer.open(release, key).sanitize(table, pa.array(ids), column="tokens")
     outputs = sanitized.values.flatten()

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.calibration import rays
-from dptext_spark.calibration.statistics import Transitions
+from dptext_spark.calibration.statistics import GAMMA, Transitions
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
@@ -52,8 +52,13 @@ class Estimator:
     # Keyed without epsilon: each run has the same uniforms at every one, in any grid.
     noise: ReleaseNoise
     width: int  # uniforms that a word takes
-    release_words: int  # how many words, the first rows, may be output
+    search: Search
     runs: int
+
+    @property
+    def release_words(self) -> int:
+        """The words that may be output are among the first so many."""
+        return self.search.release_words
 
     def __call__(self, words: Ints, *, block: int) -> Transitions:
         """Estimate the transitions of distinct words (k,).
@@ -63,7 +68,7 @@ class Estimator:
         if self.name == "exact":
             return self._computed(np.sort(words))
         outputs = self.draws(words, block=block)
-        return Transitions.of_draws(words, outputs, release_words=self.release_words)
+        return Transitions.of_draws(words, outputs, release_words=len(self.search.outputs))
 
     def _computed(self, words: Ints) -> Transitions:
         """Compute the transitions of ascending words (k,)."""
@@ -85,7 +90,7 @@ class Estimator:
             count=count,
             judged=judged,
             runs=self.runs,
-            release_words=self.release_words,
+            release_words=len(self.search.outputs),
         )
 
     def draws(self, words: Ints, *, block: int) -> NDArray[np.int32]:
@@ -153,7 +158,7 @@ def estimator(
         bound=bound,
         noise=noise,
         width=first.uniforms_per_token(embedding.dimension),
-        release_words=search.release_words,
+        search=search,
         runs=runs,
     )
 
@@ -185,10 +190,12 @@ class Grid:
     search: Search
     runs: int  # of each word at each epsilon
     seed: int  # public; the noise follows from it
-    vocabulary: int  # words of the embedding, the first ones
+    vocabulary: int  # words of the embedding that a text can have, among the ``first`` ones
+    first: int
     words: int  # of the sample
     confidence: float  # of each word's interval, and of what is said of all of them
     eta: float  # mass that s_eta may leave out
+    gamma: float = GAMMA  # factor within which k_gamma takes probabilities for alike
 
     @classmethod
     def over(
@@ -202,14 +209,16 @@ class Grid:
     ) -> Self:
         """Choose the estimator and the words of a bundle; the ``rest`` are attributes."""
         ordered = tuple(sorted(mechanisms, key=lambda mechanism: mechanism.epsilon))
-        sample = embedding.inputs
+        vocabulary = len(search.withheld.others(embedding.inputs))
+        sample = vocabulary
         if words != "all":
-            sample = min(words, embedding.inputs)
+            sample = min(words, vocabulary)
         return cls(
             mechanisms=ordered,
             search=search,
             estimator=estimator(ordered[:1], embedding, search=search, runs=1).name,
-            vocabulary=embedding.inputs,
+            vocabulary=vocabulary,
+            first=embedding.inputs,
             words=sample,
             **rest,
         )
@@ -254,7 +263,8 @@ class Grid:
 
     def block(self, number: int) -> Ints:
         """Return the ids of a block's words, evenly spread over the vocabulary."""
-        return (self.ranks_of(number) - 1) * self.vocabulary // self.words
+        places = (self.ranks_of(number) - 1) * self.vocabulary // self.words
+        return self.search.withheld.others(self.first)[places]
 
     def weights(self, prior: Prior) -> Floats:
         """Return the prior probabilities of the sample's words, (words,)."""

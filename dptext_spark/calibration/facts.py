@@ -24,6 +24,7 @@ def facts_of(grids: Sequence[Grid], bundle: Embedding, **facts: Any) -> dict[str
     return {
         "format_version": 3,
         "release_words": first.search.release_words,
+        "withheld_words": first.search.withheld_words,
         "search": first.search.label,
         "runs": first.runs,
         "sample": first.words,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
@@ -29,6 +30,8 @@ SCHEMA: Final = (
 GUESSES: Final = ("uniform", "uniform_judged", "zipf", "zipf_judged")
 """What guessers win at an output, see :func:`output_statistics`."""
 
+# Logarithms of counts are compared in these units: whole numbers, as windows of Spark want.
+_LOG_UNITS: Final = 2.0**20
 # Words per Arrow batch: each brings its outputs along.
 _ROWS: Final = 256
 
@@ -102,7 +105,7 @@ def measure_tables(
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Measure grids; return words, outputs and transitions, all persisted."""
     cells = measure_words(spark, bundle, grids).persist(StorageLevel.DISK_ONLY)
-    words = with_posterior(cells, grids).persist(StorageLevel.DISK_ONLY)
+    words = with_other_words(cells, grids).persist(StorageLevel.DISK_ONLY)
     outputs = output_statistics(cells, grids).persist(StorageLevel.DISK_ONLY)
     words.count()
     outputs.count()
@@ -155,15 +158,20 @@ def _gains(prior: Prior) -> tuple[Column, Column]:
     return F.max(weight * count).alias(prior), judged_gain.alias(f"{prior}_judged")
 
 
-def with_posterior(parts: DataFrame, grids: Sequence[Grid]) -> DataFrame:
-    """Compute for each word its probability given its output, on average over its runs.
+def with_other_words(parts: DataFrame, grids: Sequence[Grid]) -> DataFrame:
+    """Compute for each word what depends on others: posterior and k_gamma, means over its runs.
 
-    All measured words are alike beforehand. Each run is judged by all the others: of the runs with
-    the same output, the share that are the same word's, where a word of which one run is left out
-    counts by its other runs. A run whose output no other gave tells nothing, and leaves the prior.
+    The posterior is the word's probability given its output. All measured words are alike
+    beforehand. Each run is judged by all the others: of the runs with the same output, the share
+    that are the same word's, where a word of which one run is left out counts by its other runs. A
+    run whose output no other gave tells nothing, and leaves the prior.
+
+    k_gamma counts the words, the word itself among them, that gave the output in as many runs to a
+    factor of gamma.
 
     Source: leave-one-out estimation, as unbiased for the sums of squares of probabilities,
-        Simpson 1949.
+        Simpson 1949; Bindschaedler, Shokri and Gunter 2017, "Plausible deniability for
+        privacy-preserving data synthesis", definition 1.
     """
     count = F.col("count")
     runs = float(grids[0].runs)
@@ -173,9 +181,19 @@ def with_posterior(parts: DataFrame, grids: Sequence[Grid]) -> DataFrame:
     of_all = of_word + (F.col("total") - count) / runs
     posterior = F.when(of_all > 0.0, of_word / of_all).otherwise(1.0 / grids[0].words)
     mean = _exact_sum(count * posterior).cast("double") / runs
+    log_count = F.round(F.log(count) * _LOG_UNITS).cast("bigint")
+    reach = math.ceil(math.log(grids[0].gamma) * _LOG_UNITS)
+    alike = Window.partitionBy(*KEYS, "output").orderBy(log_count).rangeBetween(-reach, reach)
+    mean_alike = _exact_sum(count * F.col("alike")).cast("double") / runs
     cells = parts.select(*KEYS, "word", F.inline(F.arrays_zip(*CELLS)))
-    cells = cells.select(*KEYS, "word", "count", all_counts.alias("total"))
-    words = cells.groupBy(*KEYS, "word").agg(mean.alias("posterior"))
+    cells = cells.select(
+        *KEYS,
+        "word",
+        "count",
+        all_counts.alias("total"),
+        F.count(F.lit(1)).over(alike).alias("alike"),
+    )
+    words = cells.groupBy(*KEYS, "word").agg(mean.alias("posterior"), mean_alike.alias("k_gamma"))
     return parts.drop(*CELLS).join(words, [*KEYS, "word"])
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.geometry import Floats, Floats32, Ints
-from dptext_spark.geometry.products import longest_of, score_slack
+from dptext_spark.geometry.products import score_slack
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.search.exact import EuclideanNearest, largest
 
@@ -120,7 +120,7 @@ class NearestOnRays:
         # product with it, the half norm, the three sums and the threshold are paid for by the terms
         # added to n.
         reach = np.sqrt(np.square(centre).sum()) + self._lengths * self._norms
-        slack = score_slack(len(centre) + 9, reach, longest_of(self._search.half_norms))
+        slack = score_slack(len(centre) + 9, reach, self._search.longest)
         pending = np.ones(self._steps.shape, dtype=np.bool_)
         leading = _leaders(starts)
         for width in _steps(len(starts)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from dptext_spark.noise import NoiseKey, to_uniform
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch, euclidean
 from dptext_spark.search.nearest import Search
+from dptext_spark.text.policies import TextPolicy
 
 SAMPLE: Final = 4096
 """Noisy points that a recall is measured on."""
@@ -84,14 +85,14 @@ class NoisySample:
         """
         is_read, sizes = search.of_words(self.embedding).searched_lists(self.points)
         compared = (is_read * sizes).sum(axis=1) + search.lists
-        return float(compared.mean() / search.release_words)
+        return float(compared.mean() / len(search.outputs))
 
 
 def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dict[str, Any] | None:
     """Measure what a search in lists finds of what the exact search would; None without lists."""
     if not isinstance(search, IvfSearch):
         return None
-    sample = sample_of(mechanism, embedding, search.release_words)
+    sample = sample_of(mechanism, embedding, _exact(search))
     nearest = search.of_words(embedding)(sample.points)
     hits = nearest == sample.nearest
     recall = float(hits.mean())
@@ -126,6 +127,11 @@ def recall_of(search: Search, mechanism: Mechanism, embedding: Embedding) -> dic
     }
 
 
+def _exact(search: Search) -> ExactSearch:
+    """Return the exact search among the words of another one."""
+    return ExactSearch(release_words=search.release_words, withheld=search.withheld)
+
+
 def _recall_by_rank(
     words: Ints, hits: NDArray[np.bool_], vocabulary: int
 ) -> dict[str, dict[str, Any]]:
@@ -150,17 +156,19 @@ def _largest_paying_share(search: IvfSearch, dimension: int) -> float:
 
 
 @lru_cache(maxsize=2)  # to choose a search and to measure it takes one sample
-def sample_of(mechanism: Mechanism, embedding: Embedding, release_words: int) -> NoisySample:
+def sample_of(mechanism: Mechanism, embedding: Embedding, exact: ExactSearch) -> NoisySample:
     """Draw ``SAMPLE`` noisy points; a ConfigError where the mechanism has none among the words."""
-    exact = ExactSearch.over(embedding, release_words)
     for lists in list_counts(embedding)[
         :1
     ]:  # a mechanism that searches images of the words refuses lists
-        mechanism.bind(embedding, IvfSearch.over(embedding, release_words, lists=lists, probes=1))
+        mechanism.bind(
+            embedding, IvfSearch.over(embedding, exact.release_words, lists=lists, probes=1)
+        )
     bound = mechanism.bind(embedding, exact)
     if not isinstance(bound, NoisyNearest):
         raise ConfigError(f"Mechanism {mechanism.name} needs no search", do="Use --search exact")
-    words = zipf_words(embedding.inputs, SAMPLE)
+    inputs = exact.withheld.others(embedding.inputs)
+    words = inputs[zipf_words(len(inputs), SAMPLE)]
     release = mechanism.release_noise(_KEY, salt="recall", embedding=embedding, search=exact)
     noise = release.column(
         "recall",
@@ -175,7 +183,7 @@ def sample_of(mechanism: Mechanism, embedding: Embedding, release_words: int) ->
 
 
 def zipf_words(words: int, count: int) -> Ints:
-    """Return int64 (count,): the quantiles of Zipf's law over the first rows of a bundle.
+    """Return int64 (count,): the quantiles of Zipf's law over the first rows.
 
     Weights are 1 / (row + 1).
     """
@@ -189,9 +197,12 @@ def chosen_search(
     embedding: Embedding,
     mechanisms: Sequence[Mechanism],
     *,
+    policy: TextPolicy,
     release_words: int | None = None,
 ) -> Search:
     """Build a search as options name it: ``exact``, ``ivf``, ``ivf:recall=0.9``.
+
+    It is among the words that the policy would not mark.
 
     A search in lists says how many lists a point looks at (``probes``), or how often it gives the
     exact nearest word, whatever the mechanism (``recall``): of the bundle's indexes the one is
@@ -199,8 +210,9 @@ def chosen_search(
     """
     kind, parameters = Search.named(spec)
     if not issubclass(kind, IvfSearch):
-        return kind.over(embedding, release_words, **parameters)
-    words = ExactSearch.over(embedding, release_words).release_words
+        return kind.over(embedding, release_words, **parameters).without_marks(policy, embedding)
+    exact = ExactSearch.over(embedding, release_words).without_marks(policy, embedding)
+    among = partial(IvfSearch.over, embedding, exact.release_words)
     euclidean(embedding)
     counts = list_counts(embedding)
     if not counts:
@@ -212,17 +224,19 @@ def chosen_search(
                 got=", ".join(f"ivf:{count}" for count in counts),
                 do="Use --search ivf:recall=R, which chooses the best one",
             )
-        return IvfSearch.over(embedding, words, lists=counts[0], probes=parameters["probes"])
+        search = among(lists=counts[0], probes=parameters["probes"])
+        return search.without_marks(policy, embedding)
     recall = parameters.get("recall", RECALL)
     noisiest = min(mechanisms, key=lambda mechanism: mechanism.epsilon)
-    sample = sample_of(noisiest, embedding, words)
+    sample = sample_of(noisiest, embedding, exact)
     searches = []
     for count in counts:
         probes = sample.probes_for(count, recall)
-        searches.append(IvfSearch.over(embedding, words, lists=count, probes=probes))
+        search = among(lists=count, probes=probes)
+        searches.append(search.without_marks(policy, embedding))
     best = min(searches, key=sample.compared_share)
     most_probes = 0
     for mechanism in mechanisms:
-        sample = sample_of(mechanism, embedding, words)
+        sample = sample_of(mechanism, embedding, exact)
         most_probes = max(most_probes, sample.probes_for(best.lists, recall))
     return replace(best, probes=most_probes)

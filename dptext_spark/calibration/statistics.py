@@ -20,6 +20,7 @@ from dptext_spark.geometry import Floats, Ints
 
 CONFIDENCE: Final = 0.95
 ETA: Final = 0.05
+GAMMA: Final = 2.0
 
 OF_WORD: Final = (
     "n_w",

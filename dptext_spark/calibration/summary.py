@@ -26,6 +26,10 @@ STATISTICS: Final = {
     "h_0": ("H_0 = log2 S_w, bits", "higher"),
     "h_inf": ("H_inf: min-entropy of the output, bits", "higher"),
     "posterior": ("Probability of the input given its output, on average", "lower"),
+    "k_gamma": (
+        "(k, γ)-deniability: measured words that give a word's output as likely, to a factor γ",
+        "higher",
+    ),
     "k_w": ("K_w: measured words that gave an output in these runs", "higher"),
     "deniability": (
         "Deniability: how many words could equally well have produced this output",
@@ -46,7 +50,17 @@ STATISTICS: Final = {
 have a mean with limits, and no distribution.
 """
 
-OF_WORDS: Final = ("n_w", "s_w", "unseen", "s_eta", "entropy", "h_0", "h_inf", "posterior")
+OF_WORDS: Final = (
+    "n_w",
+    "s_w",
+    "unseen",
+    "s_eta",
+    "entropy",
+    "h_0",
+    "h_inf",
+    "posterior",
+    "k_gamma",
+)
 KEYS: Final = ("mechanism", "epsilon")
 NUMBERS: Final = ("mean", "low", "high", "floor", "sd", *LEVELS)
 """The mean with its limits, its value without any look at an output, and the distribution."""

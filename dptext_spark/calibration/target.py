@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ _SIGNS: Final = {
     "entropy": ">=",
     "h_0": ">=",
     "h_inf": ">=",
+    "k_gamma": ">=",
 }
 
 # Half the epsilons that are tried at most, besides those to begin with.
@@ -100,7 +101,7 @@ def tuned(
     grid: Grid,
     measure: Callable[[float], tuple[float, float]],
     *,
-    release_words: int | None,
+    release_options: Mapping[str, object],
 ) -> dict[str, Any]:
     """Return facts of the largest epsilon that meets a target.
 
@@ -118,9 +119,7 @@ def tuned(
     if epsilon is not None:
         measured, bound = numbers[epsilon]
         options = grid.mechanisms[0].at(epsilon).options
-        if release_words is not None:
-            options += f" --release-words {release_words}"
-        for name, value in grid.search.options.items():
+        for name, value in {**release_options, **grid.search.options}.items():
             options += f" --{name} {value}"
     return {
         "target": str(target),

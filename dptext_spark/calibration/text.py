@@ -26,7 +26,8 @@ def said(facts: Facts) -> Iterator[Any]:
     """Yield the main numbers: blocks of text, lists and tables, and the verdict last."""
     yield (
         f"{facts['sample']:,} of {facts['embedding']['words']:,} words were measured with "
-        f"{facts['runs']:,} runs each. {facts['release_words']:,} words may be output."
+        f"{facts['runs']:,} runs each. "
+        f"{facts['release_words'] - facts['withheld_words']:,} words may be output."
     )
     for mechanism in facts["mechanisms"]:
         yield _table(facts, mechanism["mechanism"], mechanism["estimator"])

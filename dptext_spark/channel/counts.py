@@ -50,7 +50,8 @@ def channel_of_cells(table: pa.Table, estimator: Estimator, *, vocabulary: int) 
     words = table["word"].to_numpy()
     outputs = table["output"].to_numpy()
     counts = table["count"].to_numpy()
-    release_words = estimator.release_words
+    released = estimator.search.outputs
+    release_words = len(released)
     cells = np.bincount(words, minlength=vocabulary)
     is_full = cells == release_words  # nothing is left to come up
     probability = counts / estimator.runs
@@ -62,13 +63,15 @@ def channel_of_cells(table: pa.Table, estimator: Estimator, *, vocabulary: int) 
     listed = np.bincount(words, weights=probability, minlength=vocabulary)
     remainder = np.where((cells > 0) & ~is_full, np.maximum(1.0 - listed, 0.0), 0.0)
     probability /= np.where(is_full, listed, 1.0)[words]
+    of_output = np.zeros(estimator.search.release_words)
+    of_output[released] = 1.0
     size = 0 if method == "computed" else estimator.runs
     return Channel(
         method=method,
         keys=outputs * vocabulary + words,
         probability=probability.astype(np.float32),
         of_word=remainder / np.maximum(release_words - cells, 1),
-        of_output=np.ones(release_words),
+        of_output=of_output,
         size=size,
     )
 

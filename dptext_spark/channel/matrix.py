@@ -34,7 +34,7 @@ MOST_CELLS: Final = 1 << 28
 # Simulated points: so many for each output, and no fewer blocks than this.
 _POINTS_OF_OUTPUT: Final = 32
 _LEAST_BLOCKS: Final = 16
-_VERSION: Final = 1  # of what is written to disk
+_VERSION: Final = 2  # of what is written to disk
 _COMPUTED_AT_ONCE: Final = 16  # words
 
 
@@ -47,10 +47,11 @@ class ChannelMatrix:
     table: Floats32  # (k, outputs), each row sums to 1
     # (k,); the others are unknown, or go out as they are.
     is_perturbed: NDArray[np.bool_]
+    released: Ints  # ids of the words that may be output
 
     @property
     def outputs(self) -> int:
-        """How many words, the first ones, may be output."""
+        """The words that may be output are among the first so many."""
         return int(self.table.shape[1])
 
     @cached_property
@@ -60,7 +61,7 @@ class ChannelMatrix:
 
     def passing(self, words: Ints) -> ChannelMatrix:
         """Return the matrix where these words, of those that may be output, go out as they are."""
-        places = np.flatnonzero(np.isin(self.words, words[words < self.outputs]))
+        places = np.flatnonzero(np.isin(self.words, np.intersect1d(words, self.released)))
         table = self.table.copy()
         table[places] = 0.0
         table[places, self.words[places]] = 1.0
@@ -70,12 +71,13 @@ class ChannelMatrix:
 
     def with_unknown(self, share: float) -> ChannelMatrix:
         """Return the matrix with one more word: unknown tokens, which become any output alike."""
-        row = np.full((1, self.outputs), 1.0 / self.outputs, dtype=np.float32)
+        row = np.zeros((1, self.outputs), dtype=np.float32)
+        row[:, self.released] = 1.0 / len(self.released)
         prior = np.append(self.prior * (1.0 - share), share)
         table = np.concatenate([self.table, row])
         is_perturbed = np.append(self.is_perturbed, False)
         words = np.append(self.words, UNKNOWN)
-        return ChannelMatrix(words=words, prior=prior, table=table, is_perturbed=is_perturbed)
+        return replace(self, words=words, prior=prior, table=table, is_perturbed=is_perturbed)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,6 +151,7 @@ class MatrixSource:
             "fingerprint": self.embedding.fingerprint,
             "search": self.search.label,
             "outputs": self.search.release_words,
+            "withheld": self.search.withheld.identity,
             "words": self.words.tolist(),
             "points": self.points,
             **self.mechanism.to_json(),
@@ -175,6 +178,7 @@ class MatrixSource:
             prior=prior / prior.sum(),
             table=table,
             is_perturbed=np.ones(len(self.words), dtype=np.bool_),
+            released=self.search.outputs,
         )
         return matrix, is_cached
 

@@ -86,7 +86,7 @@ class SparkRounds(Rounds):
     source: PointSource
 
     def imagined(self) -> PosteriorSums:
-        outputs = self.source.search.release_words
+        outputs = len(self.source.search.outputs)
         tasks = min(self._tasks, outputs)
         numbers = self.spark.range(0, outputs, 1, tasks)
         return self._sums(numbers.mapInArrow(self._work(_imagined), _SUMS_SCHEMA))
@@ -170,8 +170,9 @@ def _imagined(
     source: PointSource,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    outputs = np.array(sorted(_numbers(batches)), dtype=np.int64)
-    yield from _cells_of(source.opened().imagined(outputs)).to_batches()
+    guesser = source.opened()
+    places = np.array(sorted(_numbers(batches)), dtype=np.int64)
+    yield from _cells_of(guesser.imagined(guesser.outputs[places])).to_batches()
 
 
 def _drawn(

@@ -73,7 +73,7 @@ class Guesser:
     drawn: Floats
     noise: Any  # ColumnNoise of a public seed
     width: int  # uniforms of a token of the mechanism
-    outputs: int  # how many words may be output
+    outputs: Ints  # ids of the words that may be output, ascending
     vocabulary: int
 
     @classmethod
@@ -102,7 +102,7 @@ class Guesser:
             drawn=drawn,
             noise=noise.column("channel", purpose="points", uint64s_per_token=width + 1),
             width=width,
-            outputs=search.release_words,
+            outputs=search.outputs,
             vocabulary=len(prior),
         )
 
@@ -204,14 +204,18 @@ class Guesser:
         )
 
     def success(self, block: int, *guesses: Ints) -> Floats:
-        """Sum P[guess | point] over a block's judged points, for guesses (outputs,) each: (g,)."""
+        """Sum P[guess | point] over a block's judged points: (g,).
+
+        Each of the guesses is (r,), by the place of an output among those that there may be.
+        """
         drawn = self.draw(block, judged=True)
         place_of = np.full(self.vocabulary, -1)
         place_of[self.words] = np.arange(len(self.words))
         successes = np.zeros(len(guesses))
+        guess_of = np.searchsorted(self.outputs, drawn.outputs)
         for rows, posterior in self.posteriors(drawn.points):
             for number, guess in enumerate(guesses):
-                places = place_of[guess[drawn.outputs[rows]]]
+                places = place_of[guess[guess_of[rows]]]
                 of_guess = posterior[np.arange(len(places)), places]
                 successes[number] += of_guess.sum(dtype=np.float64)
         return successes
@@ -361,7 +365,7 @@ class LocalRounds(Rounds):
     guesser: Guesser
 
     def imagined(self) -> PosteriorSums:
-        return self.guesser.imagined(np.arange(self.guesser.outputs))
+        return self.guesser.imagined(self.guesser.outputs)
 
     def drawn(self, blocks: range) -> PosteriorSums:
         drawn = [self.guesser.draw(block) for block in blocks]

@@ -118,6 +118,17 @@ class EuclideanSpace(Space):
         np.save(folder / "covariance_values.npy", np.maximum(values, 0.0))
         np.save(folder / "covariance_vectors.npy", np.ascontiguousarray(vectors * np.sign(largest)))
 
+    @property
+    def variance(self) -> float:
+        """The mean squared distance of words from their mean."""
+        rows = len(self.vectors)
+        mean = self.vectors.mean(axis=0, dtype=np.float64)
+        step = _BLOCK_FLOATS // len(mean) + 1
+        total = 0.0
+        for start in range(0, rows, step):
+            total += float(_squared_norms(self.vectors[start : start + step] - mean).sum())
+        return total / rows
+
     def metric(self) -> EuclideanMetric:
         # A slice of a memmap costs more than one of an array: each is a memmap of its own.
         return EuclideanMetric(vectors=np.asarray(self.vectors))

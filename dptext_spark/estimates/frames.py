@@ -25,7 +25,9 @@ from dptext_spark.estimates.reading import OutputReader
 from dptext_spark.estimates.released import MOST_EPSILONS, ReleasedColumn
 from dptext_spark.estimates.topics import SoftTopics, combined, members_of
 from dptext_spark.geometry import Floats, Ints
+from dptext_spark.search.withheld import Withheld
 from dptext_spark.spark.bundle_files import BundleFiles
+from dptext_spark.text.patterns.user import UserPatterns
 
 CHANNEL_WORDS: Final = 20_000
 """Words that the channel has by default: the likeliest ones by the prior."""
@@ -67,6 +69,7 @@ class Estimation:
         time: tuple[str, str] | None = None,
         person: str | None = None,
         corpus: DataFrame | None = None,
+        patterns: UserPatterns | None = None,
         channel_words: int = CHANNEL_WORDS,
         cache: Path | None = None,
         confidence: float = 0.95,
@@ -82,19 +85,22 @@ class Estimation:
             time: A column of dates or times, and one of ``UNITS``.
             person: A column that says whose a row is: the rows of a person are one cluster.
             corpus: Public texts in a column of the same name, for the prior.
+            patterns: The user's own patterns of the release.
             cache: By default the folder BUNDLE.channels.
         """
-        released = ReleasedColumn.read(report, embedding, text)
+        released = ReleasedColumn.read(report, embedding, text, patterns)
         groups = _groups(df, by, time)
         reader = OutputReader(
             bundle=BundleFiles.send(df.sparkSession, embedding),
             policy=released.policy,
             outputs=released.search.release_words,
+            withheld=released.search.withheld,
+            marks=released.marks,
         )
         column = F.col(_quoted(df, text))
         whose = None if person is None else F.col(_quoted(df, person))
         table = ReadTable.read(df, reader, column, groups, whose)
-        prior = rank_prior(embedding)
+        prior = rank_prior(embedding, released.search.withheld)
         if corpus is not None:
             prior = _corpus_prior(corpus, reader, released, text, prior)
         return cls(
@@ -315,7 +321,7 @@ class Estimation:
             "method": method,
             "points": source.points,
             "words": len(source.words),
-            "outputs": self.reader.outputs,
+            "outputs": len(self.released.search.outputs),
             "epsilons": [*self.counts],
             "reused": are_cached,
             "folder": str(self.cache),
@@ -331,10 +337,11 @@ class Estimation:
         }
 
 
-def rank_prior(embedding: Embedding) -> Floats:
+def rank_prior(embedding: Embedding, withheld: Withheld) -> Floats:
     """Return Zipf's law over the order of a bundle, (V,), 0 for what no text can have."""
     weights = 1.0 / (np.arange(len(embedding.words)) + _FIRST_RANK)
     weights[embedding.inputs :] = 0.0
+    weights[withheld.among(len(weights))] = 0.0
     return np.asarray(weights / weights.sum())
 
 

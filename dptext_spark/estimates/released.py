@@ -17,6 +17,7 @@ from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.search.nearest import Search
+from dptext_spark.text.patterns.user import UserPatterns
 from dptext_spark.text.policies import (
     AllWords,
     ContentWords,
@@ -44,13 +45,23 @@ class ReleasedColumn:
     mechanism: Mechanism
     search: Search
     policy: TextPolicy  # cuts what was released into words
+    marks: tuple[str, ...]  # the names of all marks
     passing: Ints  # ids of words that went out as they are
     has_random_words: bool  # whether unknown tokens became random words
     row_epsilons: RowEpsilons | None
 
     @classmethod
-    def read(cls, text: str, embedding: Embedding, column: str) -> Self:
+    def read(
+        cls,
+        text: str,
+        embedding: Embedding,
+        column: str,
+        patterns: UserPatterns | None = None,
+    ) -> Self:
         """Read a public report, and refuse what cannot be inverted.
+
+        Args:
+            patterns: The user's own that the release had.
 
         Raises:
             ConfigError: The report is of another bundle, column or kind of release, lacks
@@ -80,11 +91,13 @@ class ReleasedColumn:
                 do="Make a table of their elements with explode() first",
             )
         protection = Protection.of(_fact(options, "protect"))
+        marks = _marking_policy(facts, patterns)
         return cls(
             column=column,
             mechanism=mechanism(_fact(options, "mechanism"), epsilon=_fact(options, "epsilon")),
-            search=_search_of(facts, embedding),
+            search=_search_of(facts, embedding, marks),
             policy=_reading_policy(options),
+            marks=marks.mark_names,
             passing=_passing_words(protection, embedding),
             has_random_words=isinstance(OovPolicy.of(_fact(options, "oov")), RandomWord),
             row_epsilons=_row_epsilons(facts, columns),
@@ -129,7 +142,25 @@ def _fact(facts: Mapping[str, Any], *names: str) -> Any:
     return value
 
 
-def _search_of(facts: Mapping[str, Any], embedding: Embedding) -> Search:
+def _marking_policy(facts: Mapping[str, Any], patterns: UserPatterns | None) -> TextPolicy:
+    """Return what decided which spans became marks, and which words are no output."""
+    identity = _fact(facts, "identifier_patterns")
+    if identity != (None if patterns is None else patterns.identity):
+        raise ConfigError(
+            "The release had other --identifier-patterns",
+            allowed=identity or "none",
+            got="none" if patterns is None else patterns.identity,
+            do="Give the file of the release, or none if it had none",
+        )
+    options = facts["options"]
+    return TextPolicy(
+        identifiers=_fact(options, "identifiers"),
+        identifier_patterns=patterns,
+        numbers=_fact(options, "numbers"),
+    )
+
+
+def _search_of(facts: Mapping[str, Any], embedding: Embedding, policy: TextPolicy) -> Search:
     release_words = _fact(facts, "embedding", "release_words")
     label = _fact(facts, "search")
     search: Search = ExactSearch.over(embedding, release_words)
@@ -140,6 +171,15 @@ def _search_of(facts: Mapping[str, Any], embedding: Embedding) -> Search:
     if label != search.label:
         raise ConfigError(
             "The search of the release is not known", allowed=search.label, got=str(label)
+        )
+    search = search.without_marks(policy, embedding)
+    withheld_words = _fact(facts, "embedding", "withheld_words")
+    if search.withheld_words != withheld_words:
+        raise ConfigError(
+            "The release withheld other words than this version does",
+            allowed=f"{search.withheld_words:,} words that look like identifiers",
+            got=f"{withheld_words:,}",
+            do="Take the version of dptext-spark that made the release",
         )
     return search
 

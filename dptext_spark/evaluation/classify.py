@@ -148,7 +148,7 @@ def _counts(tested: DataFrame, classes: Sequence[str]) -> dict[int, ClassCounts]
 def _texts(simulation: Simulation, part: Part, column: str, mechanism: Mechanism) -> pa.Table:
     """Return texts before and after as lists of numbers of words."""
     rows = simulation.release(simulation.read(part.values, part.slots), part.ids, mechanism)
-    columns = {"name": part.ids.cast(pa.string()), "class": _class_of(part, column)}
+    columns = {"name": part.ids.cast(pa.string()), "class": class_of(part, column)}
     offsets = pa.array(rows.offsets, pa.int32())
     for name, words in (("original", rows.inputs), ("released", rows.released)):
         numbers = pa.array(words).cast(pa.string())
@@ -158,10 +158,10 @@ def _texts(simulation: Simulation, part: Part, column: str, mechanism: Mechanism
 
 def _classes(_: Simulation, part: Part, column: str) -> pa.Table:
     """Return the distinct classes of a part's rows."""
-    return pa.table({"class": _class_of(part, column).unique()})
+    return pa.table({"class": class_of(part, column).unique()})
 
 
-def _class_of(part: Part, column: str) -> pa.Array:
+def class_of(part: Part, column: str) -> pa.Array:
     """Return the classes of rows as text."""
     return part.rows.field(column).cast(pa.string())
 

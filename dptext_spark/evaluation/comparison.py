@@ -28,6 +28,7 @@ from dptext_spark.evaluation.measures import (
 from dptext_spark.evaluation.rarity import RARITY_BANDS
 from dptext_spark.geometry import Floats
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms.vectors import VectorSetting
 from dptext_spark.word_reader import FEW
 
 KEEPING: Final = "similarity"  # the use that is kept where no other is asked for
@@ -37,9 +38,9 @@ KEEPING: Final = "similarity"  # the use that is kept where no other is asked fo
 class Outcome:
     """What one setting gives away and keeps."""
 
-    mechanism: Mechanism
+    mechanism: Mechanism | VectorSetting
     sums: Sums
-    channel: Channel  # through which attackers saw it
+    channel: Channel | None = None  # through which attackers saw words
 
     @property
     def key(self) -> dict[str, Any]:
@@ -157,7 +158,7 @@ class Comparison:
                 "rows": int(recovered.rows[band]),
                 "tokens": int(recovered.size[band]),
                 **_at(band, shares),
-                "channel": outcome.channel.method,
+                "channel": None if outcome.channel is None else outcome.channel.method,
             }
 
     def utility(self, *, confidence: float = CONFIDENCE) -> pa.Table:
@@ -217,7 +218,7 @@ class Comparison:
             rows.append(without_nan(row))
         return pa.Table.from_pylist(rows)
 
-    def front(self, risk: Risk | None = None, *, keeping: str = KEEPING) -> list[Outcome]:
+    def front(self, risk: Measure | None = None, *, keeping: str = KEEPING) -> list[Outcome]:
         """Return the settings that no other one beats as measured, the least risk first."""
         risk = risk or Risk()
         use = measure_named(keeping)

@@ -21,6 +21,7 @@ from dptext_spark.evaluation.measures import (
 )
 from dptext_spark.evaluation.target import Target, choice_of
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms.vectors import VectorSetting
 from dptext_spark.search.nearest import Search
 from dptext_spark.word_reader import FEW
 
@@ -37,7 +38,7 @@ def facts_of(
     *,
     target: Target | None,
     confidence: float,
-    command: Callable[[Mechanism, Search], str],
+    command: Callable[[Mechanism | VectorSetting, Search], str],
     **facts: Any,
 ) -> dict[str, Any]:
     """Return what was measured, and the choice; ``facts`` are JSON-ready.
@@ -58,6 +59,7 @@ def facts_of(
     for outcome in comparison.outcomes:
         row = _setting(comparison, outcome, risk, confidence)
         row["release_words"] = search.release_words
+        row["withheld_words"] = search.withheld_words
         row["search"] = search.label
         row["on_front"] = outcome in front
         row["recommended"] = False
@@ -87,11 +89,18 @@ def facts_of(
     }
 
 
-def _tables(comparison: Comparison, confidence: float) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of all tables of a comparison."""
+def risk_and_use(comparison: Comparison, confidence: float) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of the tables of risks and uses."""
     return {
         "risk": _rows(comparison.risk(confidence=confidence)),
         "utility": _rows(comparison.utility(confidence=confidence)),
+    }
+
+
+def _tables(comparison: Comparison, confidence: float) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of all tables of a comparison of words."""
+    return {
+        **risk_and_use(comparison, confidence),
         "rarity": _rows(comparison.rarity(confidence=confidence)),
         "sightings": _rows(comparison.sightings(confidence=confidence)),
     }
@@ -115,10 +124,11 @@ def _setting(
         **outcome.key,
         "options": outcome.mechanism.options,
         "attacker": risk.attacker_in(outcome.sums),
-        "channel": outcome.channel.method,
-        "points": outcome.channel.size,
-        "difference": outcome.channel.difference,
     }
+    if outcome.channel is not None:
+        row["channel"] = outcome.channel.method
+        row["points"] = outcome.channel.size
+        row["difference"] = outcome.channel.difference
     for name, measure in measures.items():
         if measure.is_in(outcome.sums):
             row |= _named_numbers(comparison, outcome, name, measure, confidence)

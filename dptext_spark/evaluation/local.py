@@ -71,10 +71,9 @@ def evaluate(
     _check_number("seed", seed, 0 <= seed < 2**63, "from 0 to 2^63 - 1")
     for setting in map(Mechanism.of, mechanisms):
         setting.prepare(embedding)
-    search = search or ExactSearch.over(embedding)
-    simulation = Simulation(
-        bundle=embedding, policy=TextPolicy.of(policy), search=search, seed=seed
-    )
+    policy = TextPolicy.of(policy)
+    search = (search or ExactSearch.over(embedding)).without_marks(policy, embedding)
+    simulation = Simulation(bundle=embedding, policy=policy, search=search, seed=seed)
     column = as_arrow(values, "The column")
     row_ids = as_arrow(ids, "The column of row ids")
     slot_column = None if slots is None else as_arrow(slots, "The column of slots")

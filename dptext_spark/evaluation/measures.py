@@ -23,7 +23,7 @@ from dptext_spark.evaluation.attackers import (
     attack,
 )
 from dptext_spark.evaluation.classes import ClassCounts
-from dptext_spark.evaluation.intervals import ClusterSums, Interval
+from dptext_spark.evaluation.intervals import ClusterSums, Dyads, Interval
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.linkage import LENGTH_BANDS
 from dptext_spark.evaluation.rarity import (
@@ -34,6 +34,7 @@ from dptext_spark.evaluation.rarity import (
     with_rare_words,
 )
 from dptext_spark.evaluation.rows import SimulatedRows
+from dptext_spark.evaluation.vector_attackers import VECTOR_ATTACKERS
 from dptext_spark.geometry import Ints
 from dptext_spark.mechanisms import Exponential
 from dptext_spark.word_reader import FEW
@@ -298,7 +299,7 @@ class WordOverlap(Measure):
     """
 
     def is_in(self, sums: Sums) -> bool:
-        return True
+        return _PAIRS[0] in sums
 
     def value(self, sums: Sums, confidence: float) -> Interval:
         import pandas as pd  # slow to load
@@ -390,6 +391,58 @@ class LabelMeasure(Measure):
         )
 
 
+@dataclass(frozen=True)
+class Correlation(Measure):
+    """How well numbers of pairs of vectors correlate before and after; a constant has 0."""
+
+    needs: str = "vectors"
+
+    def value(self, sums: Sums, confidence: float) -> Interval:
+        if not self.is_in(sums):
+            raise ConfigError("This use was not measured", got=self.name, do="Give --vectors")
+        dyads: Dyads = sums[self.name]
+        return dyads.correlation(confidence)
+
+
+@dataclass(frozen=True)
+class WordsBehindVectors(Measure):
+    """The share of words that an attacker finds behind vectors, in as many guesses as there are."""
+
+    needs: str = "vectors"
+    attacker: str = STRONGEST  # or a name of ``VECTOR_ATTACKERS``
+
+    @property
+    def written(self) -> str:
+        if self.attacker == STRONGEST:
+            return self.name
+        return f"{self.name}({self.attacker})"
+
+    def with_arguments(self, arguments: tuple[str, ...]) -> Self | None:
+        if not arguments:
+            return self
+        if len(arguments) == 1 and arguments[0] in VECTOR_ATTACKERS:
+            return replace(self, attacker=arguments[0])
+        return None
+
+    def is_in(self, sums: Sums) -> bool:
+        return any(f"{self.name}/{name}" in sums for name in VECTOR_ATTACKERS)
+
+    def all_in(self, sums: Sums) -> list[Measure]:
+        if not self.is_in(sums):
+            return []
+        return [self, *(replace(self, attacker=name) for name in VECTOR_ATTACKERS)]
+
+    def totals(self, sums: Sums) -> ClusterSums:
+        if not self.is_in(sums):
+            raise ConfigError("This risk was not measured", got=self.name, do="Give --vectors")
+        by_attacker: dict[str, ClusterSums] = {}
+        for name in VECTOR_ATTACKERS:
+            by_attacker[name] = sums[f"{self.name}/{name}"]
+        if self.attacker != STRONGEST:
+            return by_attacker[self.attacker]
+        return max(by_attacker.values(), key=lambda recovered: np.nan_to_num(recovered.ratio[0]))
+
+
 _LEARNT: Final = "Labels right: learnt from released texts, on"
 
 _ALL: Final[tuple[Measure, ...]] = (
@@ -397,10 +450,14 @@ _ALL: Final[tuple[Measure, ...]] = (
     Measure("attribution", "Authors right", kind="risk", needs="author"),
     SingledOut(),
     Measure("linked", "Rows assigned to their originals", kind="risk", bands=LENGTH_BANDS),
+    WordsBehindVectors("recovered_words", "Words found behind vectors", kind="risk"),
+    Measure("membership", "Rows recognized as released or not", kind="risk", needs="vectors"),
     Kept("kept", "Unchanged words"),
     Similarity("similarity", "Similarity of a text's mean vector"),
     WordOverlap("word_overlap", "Frequencies of words: mass in common"),
     PairOverlap("pair_overlap", "Frequencies of pairs: mass in common"),
+    Correlation("distances", "Correlation of distances"),
+    Correlation("products", "Correlation of inner products"),
     Measure("accuracy", f"{_LEARNT} released texts", needs="label"),
     Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label"),
     LabelMeasure(

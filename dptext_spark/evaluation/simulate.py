@@ -266,13 +266,13 @@ def _work(
     """Yield what a function makes of each part, the third before it."""
     simulation = shared(simulation)
     for arrow in batches:
-        for part in _parts(arrow, ways):
+        for part in parts_of(arrow, ways):
             table = function(simulation, part)
             if table is not None:
                 yield from _of_third(part.third, table)
 
 
-def _parts(arrow: pa.RecordBatch, ways: FieldPaths) -> Iterator[Part]:
+def parts_of(arrow: pa.RecordBatch, ways: FieldPaths) -> Iterator[Part]:
     """Yield the rows of a batch by third, few enough to be read at once."""
     batch = Batch.from_arrow(arrow, ways)
     ((_, texts),) = batch.fields()
@@ -433,7 +433,7 @@ def _languages(
     learnt = {}
     for third, of_third in counts.items():
         learnt[third] = rows.languages(of_third, of_attacked=of_attacked)
-    yield _pickled(learnt)
+    yield pickled(learnt)
 
 
 def _knowledge(
@@ -457,9 +457,9 @@ def _knowledge(
         material = Known(language=language, language_without_shadow=without_shadow, shadow=shadow)
         knowledge = Knowledge.learn(material, channel, candidates=candidates, attackers=attackers)
         learnt[third] = knowledge.attackers
-    yield _pickled(learnt)
+    yield pickled(learnt)
 
 
-def _pickled(learnt: object) -> pa.RecordBatch:
+def pickled(learnt: object) -> pa.RecordBatch:
     """Return what was learnt as a batch of one row."""
     return pa.RecordBatch.from_pydict({"learnt": [_PICKLE.dumps(learnt)]})

@@ -18,6 +18,7 @@ from dptext_spark.evaluation.measures import (
     LabelMeasure,
     Measure,
     Risk,
+    Sums,
     WordOverlap,
     measure_named,
 )
@@ -139,7 +140,7 @@ class Target(Limit):
     def _worth(self, outcome: Outcome, confidence: float) -> tuple[float, float]:
         """Return what is more of a better setting: first what the limit is not of."""
         is_risk = self.limited.kind == "risk"
-        risk = self.limited if is_risk else self.risk
+        risk = self.limited if is_risk else _least_of(outcome.sums, self.risk)
         _, _, most_risked = risk.value(outcome.sums, confidence)
         _, least_kept, _ = measure_named(self.keeping).value(outcome.sums, confidence)
         if math.isnan(least_kept):
@@ -242,5 +243,11 @@ def _measured(target: Target, outcome: Outcome, confidence: float) -> dict[str, 
 
 
 def _rows_with_words(comparison: Comparison) -> int:
-    """Return how many rows have words that are perturbed."""
-    return int(Risk().totals(comparison.floor).rows[0])
+    """Return how many rows have words that are perturbed, or are behind vectors."""
+    return int(_least_of(comparison.floor, Risk()).totals(comparison.floor).rows[0])
+
+
+def _least_of(sums: Sums, recovery: Measure) -> Measure:
+    """Return the risk that is to be small where the limit is of a use; of vectors another one."""
+    behind_vectors = MEASURES["recovered_words"]
+    return behind_vectors if behind_vectors.is_in(sums) else recovery

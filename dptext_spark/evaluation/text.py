@@ -242,10 +242,15 @@ def _without_target(settings: Sequence[Facts]) -> Facts:
 
 def verdict(facts: Facts) -> Iterator[str]:
     """Yield which setting to take for the target, and whether the last third confirms it."""
-    target = facts["target"]
-    if not target:
+    if facts["target"]:
+        yield from choice_lines(facts)
+    else:
         yield _verdict_without_target(facts["settings"])
-        return
+
+
+def choice_lines(facts: Facts) -> Iterator[str]:
+    """Yield what is to be said of the target's sense, and the choice by it."""
+    target = facts["target"]
     if target["remark"]:
         yield f"Target {target['target']}: {target['remark']}."
     if target["idle"]:
@@ -290,7 +295,7 @@ def _choice(facts: Facts) -> Iterator[str]:
         result = "THE TARGET IS MISSED THERE: evaluate more rows"
     yield f"Checked on {checked_on['rows']:,} other rows: {_measured(facts, checked_on)}; {result}."
     row = settings[target["number"]]
-    if _is_no_better(row, "similarity"):
+    if "similarity" in row and _is_no_better(row, "similarity"):
         yield "THE TEXTS ARE NO MORE SIMILAR THAN RANDOM WORDS: try other settings, or allow more."
     if facts["labels"] and _is_no_better(row, "balanced_accuracy"):
         yield (

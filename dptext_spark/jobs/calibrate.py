@@ -94,6 +94,7 @@ def _grids(options: CalibrateOptions, embedding: Embedding) -> list[Grid]:
             runs=options.runs,
             seed=options.noise_seed,
             eta=options.eta,
+            gamma=options.gamma,
             confidence=options.confidence,
         )
         grids.append(grid)
@@ -111,7 +112,7 @@ def _choice(
     """Return the largest epsilon at which a grid's mechanism meets the target, with its numbers."""
     look = partial(_look, spark, embedding, bundle, target, grid)
     with progress(spark, f"Searching the epsilon at which {grid.name} meets {target}"):
-        return tuned(target, grid, look, release_words=options.release_words)
+        return tuned(target, grid, look, release_options=options.release_options)
 
 
 def _look(
@@ -125,7 +126,10 @@ def _look(
     """Measure the target's statistic at an epsilon; return it with its bound."""
     look = searched(target, grid).at(epsilon)
     look.mechanisms[0].check(embedding)
-    words = measure.measure_words(spark, bundle, (look,)).drop(*measure.CELLS).persist()
+    words = measure.measure_words(spark, bundle, (look,))
+    if target.arguments == ("k_gamma",):
+        words = measure.with_other_words(words.persist(), (look,))
+    words = words.drop(*measure.CELLS).persist()
     try:
         return measure.quantile_and_bound(words, target, look)
     finally:

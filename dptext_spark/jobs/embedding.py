@@ -10,6 +10,8 @@ from dptext_spark.embedding.readers import LeftOut
 from dptext_spark.embedding.word_lists import Matches
 from dptext_spark.options import EmbeddingOptions
 from dptext_spark.report.facts import Facts, Report, embedding_json
+from dptext_spark.search.withheld import withheld_by
+from dptext_spark.text.policies import TextPolicy
 
 
 def run(options: EmbeddingOptions) -> Report:
@@ -22,9 +24,20 @@ def run(options: EmbeddingOptions) -> Report:
     lines = [f"{embedding.path}: {embedding.manifest.describe()}"]
     lines += [f"Left out: {words.describe()}" for words in left_out]
     lines += map(Matches.describe, matches)
+    withheld = embedding.releasable
+    withheld -= len(withheld_by(TextPolicy(), embedding).others(embedding.releasable))
+    if withheld:
+        lines.append(
+            f"Words that look like identifiers or numbers: {withheld:,}; releases do not output "
+            "them, unless --identifiers off --numbers words"
+        )
     facts: Facts = {
         "output": str(embedding.path),
-        "embedding": {**embedding_json(embedding), "release_words": embedding.releasable},
+        "embedding": {
+            **embedding_json(embedding),
+            "release_words": embedding.releasable,
+            "withheld_words": withheld,
+        },
         "left_out": [*map(asdict, left_out)],
         "word_lists": {match.option: match.to_json() for match in matches},
         "index": None,

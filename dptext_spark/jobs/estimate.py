@@ -107,6 +107,7 @@ def _opened(
         time=options.time_unit,
         person=options.person,
         corpus=corpus,
+        patterns=options.identifier_patterns,
         channel_words=options.channel_words,
         cache=options.cache,
         confidence=options.confidence,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from dptext_spark.calibration.facts import guarantees
 from dptext_spark.channel.on_spark import channel_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError, all_of
-from dptext_spark.evaluation import facts, page, text
+from dptext_spark.evaluation import facts, page, text, vector_facts
 from dptext_spark.evaluation.classify import classify, known_classes
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.language import PairCounts, word_prior
@@ -37,7 +37,10 @@ from dptext_spark.evaluation.simulate import (
     simulate,
 )
 from dptext_spark.evaluation.target import Target
+from dptext_spark.evaluation.vectors import Classes
+from dptext_spark.evaluation.vectors_on_spark import VectorRehearsal, bound_settings
 from dptext_spark.mechanisms import Mechanism
+from dptext_spark.mechanisms.vectors import TEXT_WORDS, VectorNoise
 from dptext_spark.options import EvaluateOptions
 from dptext_spark.report.facts import Report, embedding_json
 from dptext_spark.report.text import announce_missing
@@ -54,6 +57,7 @@ from dptext_spark.tables.places import INPUT, OUTPUT, Places
 from dptext_spark.tables.result_folder import check_free, result_folder, write_report
 from dptext_spark.tables.source import own_session
 from dptext_spark.tables.storage import Storage
+from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.word_reader import WordReader
 
 OWN_TEXTS: Final = (
@@ -79,6 +83,7 @@ def run(options: EvaluateOptions) -> Report:
     with stage("Opening the embedding"):
         embedding = Embedding.open(options.embedding)
         search = options.search_over(embedding, options.release_words)
+        settings = _vector_settings(options, embedding)
     announce_missing("report.html and plots")
     spark = own_session(session("dptext evaluate"))
     storage = Storage(spark)
@@ -87,17 +92,14 @@ def run(options: EvaluateOptions) -> Report:
         _check_paths(places.with_spark(spark), options, read)
         # Claimed before hours of measuring: another run with this output ends at once.
         with result_folder(spark, storage, options, private=True) as folder:
-            evaluation = _evaluation(options, columns, read, embedding, search, spark)
-            return write_report(
-                storage,
-                folder,
-                options,
-                evaluation,
-                file=facts.FILE,
-                text=text.said,
-                page=page.page,
-                private=True,
-            )
+            table = InputTable.open(spark, options, read, columns)
+            _check_classes(options, table)
+            write = partial(write_report, storage, folder, options, file=facts.FILE, private=True)
+            if settings:
+                evaluation = _evaluation_of_vectors(options, table, embedding, search, settings)
+                return write(evaluation, text=vector_facts.said, page=vector_facts.page)
+            evaluation = _evaluation(options, table, read, embedding, search)
+            return write(evaluation, text=text.said, page=page.page)
 
 
 def _check_paths(places: Places, options: EvaluateOptions, read: Format) -> None:
@@ -109,16 +111,14 @@ def _check_paths(places: Places, options: EvaluateOptions, read: Format) -> None
 
 def _evaluation(
     options: EvaluateOptions,
-    columns: TableColumns,
+    table: InputTable,
     read: Format,
     embedding: Embedding,
     search: Search,
-    spark: SparkSession,
 ) -> dict[str, Any]:
     """Measure all settings on a sample of the table; return the facts."""
+    spark = table.df.sparkSession
     target = _target(options, spark)
-    table = InputTable.open(spark, options, read, columns)
-    _check_classes(options, table)
     bundle = BundleFiles.send(spark, embedding)
     simulation = Simulation(
         bundle=bundle, policy=options.policy, search=search, seed=options.noise_seed
@@ -167,6 +167,68 @@ def _evaluation(
     )
 
 
+def _vector_settings(options: EvaluateOptions, embedding: Embedding) -> tuple[VectorNoise, ...]:
+    """Return the settings of vectors, bound to the bundle; none where words are evaluated."""
+    if not options.vectors:
+        return ()
+    words = TEXT_WORDS
+    if options.tokens:
+        words = 1
+    return bound_settings(options.vector_settings, embedding, words=words)
+
+
+def _evaluation_of_vectors(
+    options: EvaluateOptions,
+    table: InputTable,
+    embedding: Embedding,
+    search: Search,
+    settings: Sequence[VectorNoise],
+) -> dict[str, Any]:
+    """Measure all settings of vectors on a sample of the table; return the facts."""
+    spark = table.df.sparkSession
+    target = _target(options, spark)
+    if target is not None and options.label is None:
+        target = replace(target, keeping=vector_facts.KEEPING)
+    policy = WORDS_ALONE.model_copy(update={"tokenizer": options.policy.tokenizer})
+    simulation = Simulation(
+        bundle=BundleFiles.send(spark, embedding),
+        policy=policy,
+        search=search,
+        seed=options.noise_seed,
+    )
+    rehearsal = VectorRehearsal(
+        settings=tuple(settings),
+        classes=Classes(options.label, options.author),
+        by_word=options.tokens is not None,
+    )
+    total, rows = _sampled_rows(options, table, simulation, embedding)
+    try:
+        with progress(spark, "Releasing and attacking vectors"):
+            if target is not None and options.label is not None:
+                target.check_class(known_classes(rows, options.label))
+            counts = rows.frame.groupBy("third").count().collect()
+            compared = rehearsal.compare(rows)
+    finally:
+        rows.frame.unpersist()
+    if not compared:
+        raise InputError(
+            "There is nothing to evaluate: no attacked row has a text", do="Take more rows"
+        )
+    by_third = {row["third"]: row["count"] for row in counts}
+    attacked = sum(by_third.get(third, 0) for third in ATTACKED)
+    sample = {"rows": sum(by_third.values()), "of": total, "known": by_third.get(KNOWN, 0)}
+    sample["attacked"] = attacked
+    return vector_facts.facts_of(
+        compared,
+        settings,
+        target=target,
+        confidence=options.confidence,
+        command=options.release_command,
+        embedding=embedding_json(embedding),
+        sample=sample,
+    )
+
+
 def _sum(thirds: Iterable[Counted], name: str) -> Any:
     """Add up what was counted under a name."""
     return reduce(add, (getattr(third, name) for third in thirds))
@@ -179,7 +241,7 @@ def _target(options: EvaluateOptions, spark: SparkSession) -> Target | None:
     target = Target.parse(options.target)
     if options.label is not None:
         target = replace(target, keeping="balanced_accuracy")
-    if target.measure == "linked" and not is_encrypted(spark):
+    if target.measure == "linked" and not options.vectors and not is_encrypted(spark):
         raise ConfigError(f"The --target {target} cannot be measured here", do=text.NOT_LINKED)
     return target
 
@@ -206,9 +268,10 @@ def _sampled_rows(
         WordReader(bundle=simulation.bundle, policy=simulation.policy),
         fate="They are not evaluated. Take a larger embedding.",
     )
-    release = max(
+    operations = [
         mechanism.operations(embedding, simulation.search) for mechanism in options.mechanism
-    )
+    ]
+    release = max(operations, default=0.0)
     attacked_outputs = sum({1, options.versions})  # of a word, that attackers look at
     partitioning = Partitioning(  # no measured number depends on it
         word=options.versions * release + attacked_outputs * options.candidates * _ATTACKING,
@@ -315,6 +378,7 @@ def _columns(options: EvaluateOptions) -> TableColumns:
         id=options.id,
         path=options.input,
         slots=options.policy.spans_column,
+        vectors=bool(options.vectors),
     )
 
 

@@ -20,6 +20,7 @@ from dptext_spark.report.facts import (
     release_facts,
     row_lengths,
     rows_singled_out,
+    tags_of,
     token_counts,
 )
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
@@ -33,6 +34,8 @@ from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.run import TableRun
 from dptext_spark.tables.sampling import Sample, count_persons, count_rows_with_words
 from dptext_spark.tables.table import Table
+from dptext_spark.tables.tags import count_tags
+from dptext_spark.text.actions import Surrogate
 from dptext_spark.word_reader import FEW
 
 
@@ -152,6 +155,10 @@ def _sanitized(
     longest = sums.get(LONGEST)
     if longest is not None:  # of no rows there is none
         facts["row_lengths"] = {"median": sums.get(MEDIAN), "longest": longest, "sample": None}
+    if any(isinstance(action, Surrogate) for action in release.policy.actions.values()):
+        with progress(table.spark, "Counting tags"):
+            texts = table.output.texts(table.spark, table.columns.sanitized)
+            facts["tags"] = tags_of(count_tags(texts))
     if count_unique:
         rows_with_rare_words = {few: sums[singled_out(few)] or 0 for few in FEW}
         facts["singled_out"] = rows_singled_out(rows_with_rare_words, sums["rows"])

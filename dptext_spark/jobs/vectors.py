@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from dptext_spark.bars import progress
+from dptext_spark.bars import progress, tell
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, InputError, all_of
-from dptext_spark.mechanisms.vectors import VectorNoise
+from dptext_spark.mechanisms.vectors import TEXT_WORDS, PublicPrior, VectorNoise
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, table_facts, written
@@ -22,6 +22,7 @@ from dptext_spark.tables.columns import TableColumns, column_counts
 from dptext_spark.tables.fields import quoted
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.run import TableRun
+from dptext_spark.tables.sampling import Sample
 from dptext_spark.tables.table import Table
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.text.tokens import Segmentation
@@ -47,20 +48,21 @@ def run(options: VectorsOptions) -> Report:
     with spark_errors():
         lengths = _lengths(table, options.vector)
         if embedding is not None:
-            lengths |= dict.fromkeys(options.text, embedding.dimension)
+            lengths |= dict.fromkeys((*options.text, *options.tokens), embedding.dimension)
         projections = {
-            name: options.mechanism.of_length(length) for name, length in lengths.items() if length
+            name: options.mechanism.of_length(length, _prior(options, embedding, name))
+            for name, length in lengths.items()
+            if length
         }
+        for line in _warnings(projections):
+            tell(line)
         reader = None
         sample = None
-        if embedding is not None:
+        if embedding is not None and (options.text or options.tokens):
             bundle = BundleFiles.send(table.spark, embedding)
             policy = WORDS_ALONE.model_copy(update={"tokenizer": tokenizer})
             reader = WordReader(bundle=bundle, policy=policy)
-            sample = table.input.sample(
-                reader,
-                fate="They are left out of the averages. Take a larger embedding.",
-            )
+            sample = _sample(options, table, reader)
         operations = 0.0  # of a row
         for projection in projections.values():
             operations += 2.0 * projection.dimension * (projection.input_dimension + _NOISE)
@@ -76,12 +78,8 @@ def run(options: VectorsOptions) -> Report:
     about = []
     if empty_columns:
         about = [f"Columns without a single vector, null in every row: {', '.join(empty_columns)}."]
-    guarantees = []
-    for name, projection in projections.items():
-        fingerprint = _fingerprint(options, embedding, name)
-        guarantees.append((name, projection.guarantee(fingerprint)))
     facts = {
-        "guarantees": _grouped(guarantees),
+        "guarantees": _guarantees(options, embedding, projections),
         **table_facts(about=about, **table.table_facts(partitioning)),
         "embedding": embedding and embedding_json(embedding),
     }
@@ -99,6 +97,7 @@ def run(options: VectorsOptions) -> Report:
 def _columns(options: VectorsOptions) -> TableColumns:
     return TableColumns(
         text=options.text,
+        tokens=options.tokens,
         vector=options.vector,
         keep=options.keep,
         left_out=options.except_,
@@ -110,9 +109,55 @@ def _columns(options: VectorsOptions) -> TableColumns:
 
 def _fingerprint(options: VectorsOptions, embedding: Embedding | None, column: str) -> str:
     """Return the fingerprint of the bundle of a column's words; of vectors none."""
-    if embedding is None or column not in options.text:
+    if embedding is None or column in options.vector:
         return ""
     return embedding.fingerprint
+
+
+def _prior(options: VectorsOptions, embedding: Embedding | None, column: str) -> PublicPrior | None:
+    """Return how the vectors of a column spread, as far as the embedding says."""
+    if embedding is None or (column in options.vector and options.projection != "main-axes"):
+        return None
+    space = embedding.space
+    if not isinstance(space, EuclideanSpace):
+        return None
+    if column in options.text:
+        return PublicPrior.of(space, words=TEXT_WORDS)
+    return PublicPrior.of(space)
+
+
+def _warnings(projections: Mapping[str, VectorNoise]) -> Iterator[str]:
+    """Yield a warning for each column whose vectors are hardly more than noise."""
+    for name, projection in projections.items():
+        if projection.spread is not None and projection.spread.is_useless:
+            yield f"Warning: column {name}: {projection.spread.describe()}"
+
+
+def _sample(options: VectorsOptions, table: Table, reader: WordReader) -> Sample:
+    """Return what looks at some rows' words."""
+    fate = "They are left out of the averages."
+    if options.tokens:
+        fate = "They are left out of averages, and zero vectors by themselves."
+    return table.input.sample(reader, fate=f"{fate} Take a larger embedding.")
+
+
+def _guarantees(
+    options: VectorsOptions, embedding: Embedding | None, projections: Mapping[str, VectorNoise]
+) -> list[Facts]:
+    """Return what is promised of the columns, and how long the noise is compared with vectors."""
+    columns: dict[Any, list[str]] = {}
+    for name, projection in projections.items():
+        fingerprint = _fingerprint(options, embedding, name)
+        key = (projection, fingerprint, name in options.tokens)
+        columns.setdefault(key, []).append(name)
+    guarantees = []
+    for (projection, fingerprint, by_word), names in columns.items():
+        guarantee = projection.guarantee(fingerprint, by_word=by_word)
+        facts = {"columns": names, **guarantee.to_json()}
+        if projection.spread is not None:
+            facts["spread"] = projection.spread.to_json()
+        guarantees.append(facts)
+    return guarantees
 
 
 def _worker(
@@ -131,8 +176,12 @@ def _worker(
             noise_parameters=projection.noise_parameters(),
             fingerprint=_fingerprint(options, embedding, name),
         )
-        words = reader if name in options.text else None
-        sanitizer = VectorSanitizer(mechanism=projection, noise=noise, reader=words)
+        sanitizer = VectorSanitizer(
+            mechanism=projection,
+            noise=noise,
+            reader=None if name in options.vector else reader,
+            by_word=name in options.tokens,
+        )
         sanitizers.append((name, sanitizer))
     return VectorWorker(sanitizers=tuple(sanitizers))
 
@@ -168,12 +217,14 @@ def _embedding(options: VectorsOptions) -> Embedding | None:
     embedding = Embedding.open(options.embedding)
     if not isinstance(embedding.space, EuclideanSpace):
         raise ConfigError(
-            "Texts cannot be averaged in this embedding bundle",
+            "This embedding bundle has no vectors to release",
             allowed=f"a bundle of geometry {EuclideanSpace.geometry}",
             got=f"geometry {embedding.space.geometry}",
             do="Take another bundle",
         )
-    options.mechanism.rows(embedding.dimension)
+    if options.text or options.tokens:
+        prior = PublicPrior.of(embedding.space)
+        options.mechanism.of_length(embedding.dimension, prior)
     return embedding
 
 

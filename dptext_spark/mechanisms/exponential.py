@@ -73,7 +73,7 @@ class Exponential(Mechanism):
     """P[u | w] proportional to exp(-epsilon min(d(w, u), truncate) / 2) over all released words u.
 
     It is no candidate list: every released word can replace every word; otherwise the guarantee
-    would be void.
+    would be void. Which words are released follows from policy and bundle alone.
 
     Source: McSherry and Talwar 2007, Theorem 6; without truncation SanText (Yue et al. 2021), with
     it the truncated exponential mechanism TEM (Carvalho et al. 2021), whose Gumbel noise draws from
@@ -104,14 +104,20 @@ class Exponential(Mechanism):
         return 2.0 * search.release_words * embedding.dimension / _DRAWS_OF_LIST + _DRAWING
 
     def bind(self, embedding: Embedding, search: Search) -> ExponentialChoice:
-        """Bind to an embedding; of the search only the number of released words matters."""
+        """Bind to an embedding; of the search only the released words matter."""
         space = embedding.space
-        released = search.release_words
-        near = NearByDifferences(metric=self.metric(embedding), release_words=released)
+        outputs = search.outputs
+        released = len(outputs)
+        word_ids = outputs if search.withheld else None
+        near = NearByDifferences(
+            metric=self.metric(embedding), release_words=released, word_ids=word_ids
+        )
         if isinstance(space, EuclideanSpace):
-            half_norms = np.asarray(space.half_norms)[:released]
             near = NearByScreening(
-                metric=space.metric(), release_words=released, half_norms=half_norms
+                metric=space.metric(),
+                release_words=released,
+                word_ids=word_ids,
+                half_norms=np.asarray(space.half_norms)[outputs],
             )
         truncate = math.inf
         if self.truncate is not None:
@@ -119,7 +125,13 @@ class Exponential(Mechanism):
 
         def choice(epsilon: float, size: int = CACHE_BYTES // EPSILONS) -> ExponentialChoice:
             cache = Lists.cache(words=len(embedding.words), release_words=released, size=size)
-            return ExponentialChoice(near=near, epsilon=epsilon, truncate=truncate, cache=cache)
+            return ExponentialChoice(
+                near=near,
+                epsilon=epsilon,
+                truncate=truncate,
+                cache=cache,
+                outputs=search.release_words,
+            )
 
         return replace(choice(self.epsilon, CACHE_BYTES), at=lru_cache(maxsize=EPSILONS)(choice))
 
@@ -127,7 +139,8 @@ class Exponential(Mechanism):
         """Return epsilon in the truncated distance, itself a metric.
 
         For min(d, truncate) the triangle inequality bounds a weight's ratio between two inputs by
-        exp(epsilon d / 2), and with every weight their sum's, by as much.
+        exp(epsilon d / 2), and with every weight their sum's, by as much: whichever words are
+        released, as long as they are the same ones for both.
         """
         euclidean_epsilon = None
         if isinstance(embedding.space, EuclideanSpace):
@@ -149,10 +162,28 @@ class Exponential(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class NearByDifferences:
-    """Finds near released words in any metric; those of a word do not depend on other words."""
+    """Finds near released words in any metric; those of a word do not depend on other words.
+
+    Released words have rows, in the order of their ids; words that come in have their ids.
+    """
 
     metric: Metric
-    release_words: int  # how many words, the first rows, may be output
+    release_words: int  # how many words may be output
+    word_ids: Ints | None = (
+        None  # of each row, (release_words,); None where they are the first ones
+    )
+
+    def ids(self, rows: Ints) -> Ints:
+        """Return the ids of released words, by their rows."""
+        if self.word_ids is None:
+            return rows
+        return self.word_ids[rows]
+
+    def are_released(self, words: Ints) -> NDArray[np.bool_]:
+        """Return which words may be output, by their ids."""
+        if self.word_ids is None:
+            return words < self.release_words
+        return np.isin(words, self.word_ids)
 
     def __call__(self, words: Ints, radii: Floats) -> list[tuple[Ints, Floats]]:
         """List for distinct words (k,) the released words nearer than radii (k,), and how far.
@@ -184,7 +215,7 @@ class NearByDifferences:
         distances = np.empty(len(rows))
         for start in range(0, len(rows), _PAIRS):
             part = slice(start, start + _PAIRS)
-            distances[part] = self.metric.between(words[part], rows[part])
+            distances[part] = self.metric.between(words[part], self.ids(rows[part]))
         return distances
 
     def bounds(self, words: Ints, rows: Ints) -> tuple[Floats, Floats]:
@@ -221,7 +252,11 @@ class NearByScreening(NearByDifferences):
         rows = []
         for start in range(0, self.release_words, WORD_BLOCK):
             half_norms = self.half_norms[start : start + WORD_BLOCK]
-            scores = queries @ self.metric.vectors[start : start + len(half_norms)].T
+            block = slice(start, start + len(half_norms))
+            vectors = self.metric.vectors[block]
+            if self.word_ids is not None:
+                vectors = self.metric.vectors[self.word_ids[block]]
+            scores = queries @ vectors.T
             scores -= half_norms
             # Not "scores >= floor": what overflows to NaN is no far word.
             hot = np.flatnonzero(~(scores.max(axis=1) < floor))
@@ -247,7 +282,7 @@ class NearByScreening(NearByDifferences):
         for start in range(0, len(rows), _PAIRS):
             part = slice(start, start + _PAIRS)
             differences = vectors[words[part]]
-            differences -= vectors[rows[part]]
+            differences -= vectors[self.ids(rows[part])]
             squares[part] = np.einsum("ij,ij->i", differences, differences)
         terms = vectors.shape[1] + 8
         slack = squares * gamma(terms) + terms * float(np.finfo(np.float32).tiny)
@@ -264,7 +299,7 @@ class NearByScreening(NearByDifferences):
         distances = np.empty((len(words), len(rows)))
         for start in range(0, len(rows), _ROWS):
             block = rows[start : start + _ROWS]
-            targets = self.metric.vectors[block].astype(np.float64)
+            targets = self.metric.vectors[self.ids(block)].astype(np.float64)
             squares = np.square(points).sum(axis=1)[:, None] + np.square(targets).sum(axis=1)
             unsure = squares == 0.0
             if targets.any():
@@ -376,6 +411,7 @@ class ExponentialChoice:
     near: NearByDifferences
     epsilon: float
     cache: Lists
+    outputs: int  # the words that may be output are among the first so many
     truncate: float = math.inf  # from this distance on all words are equally likely
     listed: float = LISTED  # what a word on a list costs
     at: Callable[[float], ExponentialChoice] | None = None  # the same at another epsilon
@@ -383,12 +419,17 @@ class ExponentialChoice:
 
     def __call__(self, words: Ints, uniforms: Floats, epsilons: Floats | None = None) -> Ints:
         """Draw a released word for each word."""
+        if epsilons is None or self.at is None:
+            return self.near.ids(self._rows(words, uniforms))
         drawn = np.empty(len(words), dtype=np.int64)
-        if epsilons is not None and self.at is not None:
-            for epsilon in np.unique(epsilons).tolist():
-                places = np.flatnonzero(epsilons == epsilon)
-                drawn[places] = self.at(epsilon)(words[places], uniforms[places])
-            return drawn
+        for epsilon in np.unique(epsilons).tolist():
+            places = np.flatnonzero(epsilons == epsilon)
+            drawn[places] = self.at(epsilon)(words[places], uniforms[places])
+        return drawn
+
+    def _rows(self, words: Ints, uniforms: Floats) -> Ints:
+        """Draw the row of a released word for each word."""
+        drawn = np.empty(len(words), dtype=np.int64)
         with self.lock:
             is_cached = self.cache.starts[words] >= 0
             cached_words = words[is_cached]
@@ -476,11 +517,12 @@ class ExponentialChoice:
         size = min(max(released // 32, 256), _SAMPLE)
         sample = np.arange(0, released, -(-released // size))
         step = released / len(sample)
-        is_released = words < released
+        is_released = self.near.are_released(words)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             distances = self.near.to_rows(words, sample)
             np.minimum(distances, self.truncate, out=distances)
-            distances[sample == words[:, None]] = np.inf  # it counts by itself
+            # It counts by itself.
+            distances[self.near.ids(sample) == words[:, None]] = np.inf
             # Weights relative to that of the nearest, which is 1 whatever epsilon.
             least = np.where(is_released, 0.0, distances.min(axis=1))
             weights = np.exp((distances - least[:, None]) * (-self.epsilon / 2.0))
@@ -533,7 +575,7 @@ class ExponentialChoice:
         )
 
     def probabilities(self, words: Ints) -> Floats:
-        """Compute output probabilities (k, release_words) of words (k,), exactly; slow.
+        """Compute output probabilities (k, outputs) of words (k,), exactly; slow.
 
         It is by the defining formula, and shares no lists, screening, rounds or cache with the
         draws, which can be checked against it.
@@ -545,5 +587,7 @@ class ExponentialChoice:
         nearest = distances.min(axis=1, keepdims=True)
         with np.errstate(over="ignore", under="ignore"):
             weights = np.exp(-self.epsilon / 2.0 * (distances - nearest))
-            probabilities: Floats = weights / weights.sum(axis=1, keepdims=True)
+            of_rows = weights / weights.sum(axis=1, keepdims=True)
+        probabilities = np.zeros((len(words), self.outputs))
+        probabilities[:, self.near.ids(rows)] = of_rows
         return probabilities

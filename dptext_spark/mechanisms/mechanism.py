@@ -179,6 +179,8 @@ class Mechanism(Parameters, ABC):
             parameters["row budget"] = epsilons.identity
         if self.release_words_shape_law:
             parameters["release words"] = search.release_words
+            if search.withheld:
+                parameters["withheld words"] = search.withheld.identity
         return ReleaseNoise.of(
             key, salt=salt, noise_parameters=parameters, fingerprint=embedding.fingerprint
         )

@@ -1,12 +1,12 @@
-"""Noise after a random projection to fewer dimensions: ``projection``."""
+"""Noise after a public projection to fewer dimensions: ``projection``."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.embedding.bundle import Embedding
@@ -16,9 +16,10 @@ from dptext_spark.geometry import Floats, Ints
 from dptext_spark.geometry.products import longest_of
 from dptext_spark.geometry.projection import (
     NoisyProjection,
-    RandomProjection,
+    PublicProjection,
     gaussian_projection,
     least_dimension,
+    main_axes,
     spectral_constant,
     vocabulary_constant,
 )
@@ -30,12 +31,21 @@ from dptext_spark.search.nearest import Search
 
 _BLOCK: Final = 4096
 
+ProjectionName: TypeAlias = Literal["random", "main-axes"]
+
 
 class ProjectionParameters(Parameters):
-    """What a user chooses about a random projection and its noise."""
+    """What a user chooses about a projection and its noise."""
 
+    projection: ProjectionName | None = Field(
+        default=None,
+        description="public matrix: random, or main-axes, those of the embedding; default: random",
+    )
     beta: float = NUMBER(
-        default=0.9, gt=0.0, lt=1.0, description="distortion that the dimension is chosen for"
+        default=0.9,
+        gt=0.0,
+        lt=1.0,
+        description="distortion that the dimension of a random projection is chosen for",
     )
     delta: float = NUMBER(
         default=1e-6, gt=0.0, lt=1.0, description="probability of more distortion"
@@ -52,19 +62,24 @@ class ProjectionParameters(Parameters):
         "words, spectral, of all vectors, or paper, 1 + beta",
     )
     seed: int = Field(
-        default=0, ge=0, lt=2**63, strict=True, description="public seed of the projection"
+        default=0, ge=0, lt=2**63, strict=True, description="public seed of a random projection"
     )
 
     def rows(self, dimension: int) -> int:
         """Return the dimension m that vectors of ``dimension`` are projected to."""
         return self.dimension or least_dimension(dimension, self.beta, self.delta)
 
-    def projection(self, dimension: int) -> RandomProjection:
+    def random_projection(self, dimension: int) -> PublicProjection:
         """Draw the public projection of vectors of ``dimension``."""
-        return RandomProjection(gaussian_projection(self.seed, self.rows(dimension), dimension))
+        return PublicProjection(gaussian_projection(self.seed, self.rows(dimension), dimension))
+
+    @property
+    def random_alone(self) -> set[str]:
+        """Parameters that a projection to main axes does not have."""
+        return {"beta", "delta", "seed"} if self.projection == "main-axes" else {"projection"}
 
 
-def vocabulary_stretch(embedding: Embedding, projection: RandomProjection) -> float:
+def vocabulary_stretch(embedding: Embedding, projection: PublicProjection) -> float:
     """Return the largest stretch of differences of a bundle's words, computed once.
 
     It is an optional part of the bundle, named by the matrix: workers find it there, and later runs
@@ -80,12 +95,13 @@ def vocabulary_stretch(embedding: Embedding, projection: RandomProjection) -> fl
 
 
 class Projection(ProjectionParameters, NoiseMechanism):
-    """Random projection to m dimensions, then noise.
+    """A public projection to m dimensions, random or to main axes, then noise.
 
     The noise has density proportional to exp(-epsilon |z| / Delta). Delta must be at least the
     projection's largest stretch, |Phi (x - y)| / |x - y|. ``paper`` trusts that it is 1 + beta,
     which fails with a probability over the draw of Phi; ``vocabulary`` takes its exact value over
-    all pairs of words, and ``spectral`` a bound over all vectors. Phi is public.
+    all pairs of words, and ``spectral`` a bound over all vectors: of main axes it is 1. Phi is
+    public.
 
     Source: Feyisetan and Kasiviswanathan 2021, Algorithm PrivEmb, Claim 3 and Proposition 5.
     """
@@ -93,11 +109,20 @@ class Projection(ProjectionParameters, NoiseMechanism):
     name: ClassVar[str] = "projection"
     spaces: ClassVar[tuple[type[Space], ...]] = (EuclideanSpace,)
 
+    @model_validator(mode="after")
+    def _check_main_axes(self) -> Self:
+        if self.projection == "main-axes":
+            if self.dimension is None:
+                raise ValueError("projection=main-axes needs dimension, the number of axes")
+            if self.sensitivity == "paper":
+                raise ValueError("sensitivity=paper needs projection=random")
+        return self
+
     def uniforms_per_token(self, dimension: int) -> int:
         return super().uniforms_per_token(self.rows(dimension))
 
     def noise_parameters(self, dimension: int) -> NoiseParameters:
-        parameters = self.model_dump(exclude={"select", "t"})
+        parameters = self.model_dump(exclude={"select", "t", *self.random_alone})
         return {**parameters, "law": "projection", "dimension": self.dimension or 0}
 
     def check(self, embedding: Embedding) -> None:
@@ -120,7 +145,7 @@ class Projection(ProjectionParameters, NoiseMechanism):
         """Return Delta, by which the noise is scaled, for a bundle that passes :meth:`check`."""
         if self.sensitivity == "paper":
             return 1.0 + self.beta
-        projection = self.projection(embedding.dimension)
+        projection = self._projection(embedding)
         if self.sensitivity == "spectral":
             return spectral_constant(projection.matrix)
         return vocabulary_stretch(embedding, projection)
@@ -155,10 +180,15 @@ class Projection(ProjectionParameters, NoiseMechanism):
             vickrey=self.t,
         )
 
+    def _projection(self, embedding: Embedding) -> PublicProjection:
+        """Return the public projection of a bundle's vectors."""
+        if self.projection != "main-axes":
+            return self.random_projection(embedding.dimension)
+        space = self.space(embedding, EuclideanSpace)
+        return PublicProjection(main_axes(space.covariance_vectors, self.rows(embedding.dimension)))
+
     def _noise(self, embedding: Embedding) -> NoisyProjection:
-        return NoisyProjection(
-            self.projection(embedding.dimension), self.constant(embedding) / self.epsilon
-        )
+        return NoisyProjection(self._projection(embedding), self.constant(embedding) / self.epsilon)
 
     def claim(self, embedding: Embedding) -> Claim:
         space = self.space(embedding, EuclideanSpace)
@@ -170,13 +200,15 @@ class Projection(ProjectionParameters, NoiseMechanism):
             "vocabulary": "Claim 3, with the largest stretch of all pairs of words",
             "spectral": "Claim 3, with the largest singular value of the matrix",
         }[self.sensitivity]
+        matrix = f"by the public matrix of seed {self.seed}"
+        if self.projection == "main-axes":
+            matrix = "main axes of the embedding"
         remarks = [
-            f"Vectors of {columns} dimensions are projected to {rows} by the public matrix of seed "
-            f"{self.seed}; the noise is scaled by {self.constant(embedding):.4g} "
-            f"({self.sensitivity})."
+            f"Vectors of {columns} dimensions are projected to {rows} {matrix}; the noise is "
+            f"scaled by {self.constant(embedding):.4g} ({self.sensitivity})."
         ]
         if self.sensitivity == "paper":
-            stretch = vocabulary_stretch(embedding, self.projection(columns))
+            stretch = vocabulary_stretch(embedding, self._projection(embedding))
             pure = epsilon * stretch / (1.0 + self.beta)
             epsilon = max(epsilon, pure)
             remarks.append(

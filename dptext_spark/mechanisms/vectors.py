@@ -1,30 +1,33 @@
-"""The release of vectors: random projection, noise, and a public grid."""
+"""The release of vectors: a public projection, noise, and a public grid."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.accounting.resolution import rounded_vector_distance
 from dptext_spark.accounting.row_budget import LEAST_EPSILON
-from dptext_spark.errors import ConfigError
+from dptext_spark.embedding.spaces import EuclideanSpace
+from dptext_spark.errors import ConfigError, faults, parsed
 from dptext_spark.geometry import Floats
 from dptext_spark.geometry.projection import (
     NoisyProjection,
-    RandomProjection,
+    PublicProjection,
     least_dimension,
+    main_axes,
     spectral_constant,
 )
 from dptext_spark.guarantee import Guarantee, rounded_up
 from dptext_spark.mechanisms.mechanism import NUMBER, PUBLIC_WORDS, NoiseParameters, assumptions
-from dptext_spark.mechanisms.projected import ProjectionParameters
+from dptext_spark.mechanisms.projected import ProjectionName, ProjectionParameters
 
 # Steps of the grid to Delta sqrt(m) / epsilon, the size of the noise in one coordinate, at least.
 _GRID_STEPS: Final = 256
@@ -32,9 +35,105 @@ _GRID_STEPS: Final = 256
 # Bits of a released number in steps of its grid; float32 holds 24, and with them a sign.
 _GRID_BITS: Final = 23
 
+_OF_TEXTS: Final = (
+    "A text is the average of its known words' vectors: moving one of its l words by a distance d "
+    "moves the text by d / l, so that a long text hides each of its words well, but not what they "
+    "say together. Words outside the vocabulary are left out; a text without any known word is the "
+    "zero vector, noised like any other."
+)
+_OF_WORDS: Final = (
+    "Each word of a text has a vector of its own, in its place: the bound is for one word, and "
+    "privacy loss adds up over the words of a text. Everyone sees how many words a text has. A "
+    "word outside the vocabulary is the zero vector, noised like any other."
+)
+_OF_ROWS: Final = (
+    "Null rows stay null, and everyone sees which. A row's place, or a column that is kept, may "
+    "show whose row it is. Privacy loss adds up over all vectors of one person, in all rows, "
+    "columns and releases."
+)
+
 _SOURCE: Final = (
     "Feyisetan and Kasiviswanathan 2021, Claim 3, with the matrix's largest singular value"
 )
+
+TEXT_WORDS: Final = 10
+"""Words of the texts whose spread noise is compared with."""
+
+# The fewest axes are taken that keep so much of what the best number of axes keeps.
+_NEARLY_BEST: Final = 0.97
+# Below this, a constant serves nearly as well.
+_LEAST_KEPT: Final = 0.1
+
+
+class Spread(NamedTuple):
+    """How far vectors are from each other, by a public prior, and what noise leaves of that."""
+
+    vectors: str  # whose, in words
+    distance: float  # between two of them
+    noise: float  # mean length
+    # Share of the variance that the best linear estimate from released vectors has; a constant: 0.
+    variance: float
+
+    @property
+    def is_useless(self) -> bool:
+        """Whether a constant serves nearly as well."""
+        return self.variance < _LEAST_KEPT
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its numbers, and what they say, JSON-ready."""
+        return {**self._asdict(), "is_useless": self.is_useless, "said": self.describe()}
+
+    def describe(self) -> str:
+        """Compare the noise with the vectors, in a sentence or two."""
+        sentence = (
+            f"The noise is {self.noise:.3g} long on average; {self.vectors} are {self.distance:.3g}"
+            f" apart. The release keeps {self.variance:.0%} of their variance."
+        )
+        if self.is_useless:
+            sentence += (
+                " WARNING: a constant would serve nearly as well. Raise --epsilon, or lower "
+                "--dimension with --projection main-axes."
+            )
+        return sentence
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PublicPrior:
+    """How vectors spread, as far as a public embedding says."""
+
+    axes: Floats  # (n, n), main axes in columns, the narrowest first
+    variances: Floats  # (n,), along them
+    vectors: str  # which vectors spread so, in words
+
+    @classmethod
+    def of(cls, space: EuclideanSpace, *, words: int = 1) -> Self:
+        """Return the spread of a bundle's words, or of means of several that are independent."""
+        vectors = "words of the embedding"
+        if words > 1:
+            vectors = f"texts of {words} words of the embedding"
+        variances = space.covariance_values * (space.variance / space.vectors.shape[1] / words)
+        return cls(axes=space.covariance_vectors, variances=variances, vectors=vectors)
+
+    def best_dimension(self, epsilon: float) -> int:
+        """Return how many main axes to release: more of them have more noise each.
+
+        The fewest that keep nearly as much of the variance as the best number.
+        """
+        widest = self.variances[::-1]
+        rows = np.arange(1, len(widest) + 1)
+        noise = (rows[:, None] + 1.0) / epsilon**2
+        explained = np.tril(widest**2 / (widest + noise)).sum(axis=1)
+        return int(rows[explained >= _NEARLY_BEST * explained.max()][0])
+
+    def spread(self, matrix: Floats, scale: float) -> Spread:
+        """Compare the vectors with noise of density exp(-|z| / scale) on their images."""
+        rows = len(matrix)
+        image = (matrix @ self.axes) * self.variances  # covariance of an image with its vector
+        covariance = image @ (matrix @ self.axes).T
+        noisy = covariance + np.eye(rows) * ((rows + 1.0) * scale**2)
+        total = float(self.variances.sum())
+        explained = float((image * np.linalg.solve(noisy, image)).sum())
+        return Spread(self.vectors, math.sqrt(2.0 * total), rows * scale, explained / total)
 
 
 class ProjectedVectors(ProjectionParameters):
@@ -53,11 +152,18 @@ class ProjectedVectors(ProjectionParameters):
         default=None,
         ge=1,
         strict=True,
-        description="length of released vectors; default: from beta and delta",
+        description="length of released vectors; default: main axes that keep most at this "
+        "epsilon, or from beta and delta",
+    )
+    projection: ProjectionName | None = Field(
+        default=None,
+        description="public matrix: main-axes (of the embedding), or random; default: main-axes "
+        "for texts and words, random for vectors",
     )
     sensitivity: Literal["spectral", "paper"] = Field(
         default="spectral",
-        description="how noise is scaled: spectral, or paper (less noise, larger proven epsilon)",
+        description="how noise is scaled: spectral, or paper (random projections only: less noise, "
+        "larger proven epsilon)",
     )
 
     def rows(self, dimension: int) -> int:
@@ -78,29 +184,87 @@ class ProjectedVectors(ProjectionParameters):
             )
         return rows
 
-    def of_length(self, input_dimension: int) -> VectorNoise:
-        """Bind the mechanism to vectors of one length, which the dimension must suit."""
-        projection = self.projection(input_dimension)
-        stretch = spectral_constant(projection.matrix)
+    def of_length(self, input_dimension: int, prior: PublicPrior | None = None) -> VectorNoise:
+        """Bind the mechanism to vectors of one length, which the dimension must suit.
+
+        With a public prior it projects to the prior's main axes, unless another projection is
+        asked for.
+        """
+        axes = self._axes(input_dimension, prior)
+        matrix = axes
+        if matrix is None:
+            matrix = self.random_projection(input_dimension).matrix
+        stretch = spectral_constant(matrix)
         sensitivity = 1.0 + self.beta
         if self.sensitivity == "spectral":
             sensitivity = stretch
+        spread = None
+        if prior is not None:
+            spread = prior.spread(matrix, sensitivity / self.epsilon)
         return VectorNoise(
             parameters=self,
             input_dimension=input_dimension,
-            dimension=len(projection.matrix),
+            dimension=len(matrix),
             stretch=stretch,
             sensitivity=sensitivity,
+            axes=b"" if axes is None else axes.astype("<f8").tobytes(),
+            spread=spread,
         )
+
+    def _axes(self, input_dimension: int, prior: PublicPrior | None) -> Floats | None:
+        """Return the main axes to project to, (m, n); None where the projection is random."""
+        is_paper = self.sensitivity == "paper"
+        if self.projection == "random" or (self.projection is None and (is_paper or not prior)):
+            return None
+        if is_paper:
+            raise ConfigError(
+                "A projection to main axes has no --sensitivity paper",
+                do="Leave it out, or take --projection random",
+            )
+        if prior is None or len(prior.variances) != input_dimension:
+            raise ConfigError(
+                "Vectors are projected to the main axes of other vectors of their length",
+                allowed=f"an --embedding of {input_dimension} dimensions",
+                got="none" if prior is None else f"{len(prior.variances)} dimensions",
+                do="Give public vectors of the same kind, or take --projection random",
+            )
+        rows = self.dimension or prior.best_dimension(self.epsilon)
+        if rows > input_dimension:
+            raise ConfigError(
+                f"The dimension of released vectors does not suit vectors of length "
+                f"{input_dimension}",
+                allowed=f"at most {input_dimension}",
+                got=str(rows),
+                do="Change --dimension or leave it out",
+            )
+        return main_axes(prior.axes, rows)
+
+
+def projected_vectors(spec: str, *, epsilon: float) -> ProjectedVectors:
+    """Read ``main-axes`` or ``random``, with parameters: ``main-axes:dimension=12``."""
+    name, listed = parsed(spec)
+    fields = ProjectedVectors.model_fields
+    names = [field for field in fields if field not in ("projection", "epsilon")]
+    values = {**listed, "projection": name, "epsilon": epsilon}
+    try:
+        return ProjectedVectors.model_validate(values)
+    except ValidationError as error:
+        problems = faults(
+            error,
+            lambda problem: f"Parameter {next(iter(problem['loc']), '')} of {name}",
+            unknown=f"is unknown. Allowed: {', '.join(names)}",
+            known=names,
+        )
+        raise ConfigError("Vectors cannot be released so", faults=problems) from None
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorNoise:
     """The mechanism bound to one length of vectors: w = Phi x + kappa on a grid.
 
-    Phi (m, n) is Gaussian and public; kappa has density proportional to exp(-epsilon |kappa| /
-    Delta). Every number of w is rounded to a multiple of a public power of two. Floats as they come
-    out of the sum would carry low-order bits that betray x (Mironov 2012).
+    Phi (m, n) is public, Gaussian or of main axes; kappa has density proportional to
+    exp(-epsilon |kappa| / Delta). Every number of w is rounded to a multiple of a public power of
+    two. Floats as they come out of the sum would carry low-order bits that betray x (Mironov 2012).
 
     Source: Feyisetan and Kasiviswanathan 2021, Algorithm 1 and Proposition 5.
     """
@@ -110,6 +274,8 @@ class VectorNoise:
     dimension: int  # m
     stretch: float  # bound of |Phi z| / |z| over all z
     sensitivity: float  # Delta, the bound of |Phi z| / |z| that the noise is scaled by
+    axes: bytes = field(default=b"", repr=False)  # Phi's float64 if it is of main axes
+    spread: Spread | None = None  # by a public prior
 
     @property
     def scale(self) -> float:
@@ -129,9 +295,11 @@ class VectorNoise:
         return self.grid * 2.0 ** (_GRID_BITS - 1) / self.stretch
 
     @cached_property
-    def projection(self) -> RandomProjection:
+    def projection(self) -> PublicProjection:
         """Phi, (m, n)."""
-        return self.parameters.projection(self.input_dimension)
+        if not self.axes:
+            return self.parameters.random_projection(self.input_dimension)
+        return PublicProjection(np.frombuffer(self.axes, "<f8").reshape(self.dimension, -1))
 
     def __call__(self, vectors: Floats, uniforms: Floats) -> Floats:
         """Release vectors (t, n) by uniforms (t, m + 1), overwritten: float64 (t, m)."""
@@ -140,29 +308,44 @@ class VectorNoise:
 
     def _facts(self) -> dict[str, Any]:
         facts = self.parameters.model_dump(include={"epsilon", "seed", "sensitivity"})
+        if self.axes:
+            del facts["seed"]
+            facts["projection"] = "main-axes"
         facts["input_dimension"] = self.input_dimension
         facts["dimension"] = self.dimension
         return facts
 
     def to_json(self) -> dict[str, Any]:
         """Return the mechanism with its projection, JSON-ready: all that may be known of it."""
+        matrix = "gaussian_projection(seed, dimension, input_dimension)"
+        if self.axes:
+            matrix = "main_axes(covariance_vectors of the embedding, dimension)"
         return {
             **self._facts(),
             "Delta": self.sensitivity,
             "grid": self.grid,
             "derivation": "released = round((matrix @ input + noise) / grid) * grid, noise of "
             "density proportional to exp(-epsilon |noise| / Delta); matrix = "
-            "dptext_spark.geometry.projection.gaussian_projection"
-            "(seed, dimension, input_dimension)",
+            f"dptext_spark.geometry.projection.{matrix}",
             "matrix": self.projection.matrix.tolist(),
         }
 
     def noise_parameters(self) -> NoiseParameters:
         """Return the parameters of released vectors; see :meth:`Mechanism.noise_parameters`."""
-        return {**self._facts(), "law": "projected vectors", "constant": self.sensitivity}
+        parameters = {
+            **self._facts(),
+            "law": "projected vectors",
+            "constant": self.sensitivity,
+        }
+        if self.axes:  # equal noise on the images of two matrices would reveal the vector
+            parameters["matrix"] = hashlib.sha256(self.axes).hexdigest()
+        return parameters
 
-    def guarantee(self, fingerprint: str = "") -> Guarantee:
-        """Return what is proven for bare vectors, or for texts over the bundle of a fingerprint."""
+    def guarantee(self, fingerprint: str = "", *, by_word: bool = False) -> Guarantee:
+        """Return what is proven for bare vectors, or for texts over the bundle of a fingerprint.
+
+        Texts are averages of words, or ``by_word`` one vector for each word.
+        """
         epsilon = self.parameters.epsilon
         if self.stretch > self.sensitivity:  # the quotient and the product are rounded
             epsilon *= self.stretch / self.sensitivity * (1.0 + 2.0**-50)
@@ -171,10 +354,14 @@ class VectorNoise:
         bits = NoisyProjection(self.projection, self.scale).bits(self.longest)
         public = ["parameters and seed were not chosen by the private table"]
         inputs = "input vectors"
-        if fingerprint:
+        if fingerprint or self.axes:
             public.append(PUBLIC_WORDS)
-            inputs = "averages of word vectors"
-        remarks = self._remarks(epsilon, of_texts=bool(fingerprint))
+        if fingerprint:
+            inputs = "word vectors" if by_word else "averages of word vectors"
+        remarks = [self._about_noise(), *self._remarks(epsilon)]
+        if fingerprint:
+            remarks.append(_OF_WORDS if by_word else _OF_TEXTS)
+        remarks.append(_OF_ROWS)
         return Guarantee(
             mechanism="projected vectors",
             configured_epsilon=self.parameters.epsilon,
@@ -190,16 +377,22 @@ class VectorNoise:
             remarks=tuple(remarks),
         )
 
-    def _remarks(self, epsilon: float, *, of_texts: bool) -> Iterator[str]:
-        """Yield what a guarantee of a proven epsilon does and does not cover, in sentences."""
-        parameters = self.parameters
-        yield (
-            f"Vectors of {self.input_dimension} numbers become {self.dimension} numbers by the "
-            f"public projection of seed {parameters.seed}; the noise, scaled by Delta = "
+    def _about_noise(self) -> str:
+        """Return how vectors are projected and noised, as a sentence."""
+        projection = f"the public projection of seed {self.parameters.seed}"
+        if self.axes:
+            projection = "the main axes of the public embedding"
+        return (
+            f"Vectors of {self.input_dimension} numbers become {self.dimension} numbers by "
+            f"{projection}; the noise, scaled by Delta = "
             f"{self.sensitivity:.4g}, is {self.dimension * self.scale:.3g} long on average, and "
             f"every number is rounded to a multiple of 2^{math.log2(self.grid):.0f} so that its "
             "low-order bits reveal nothing."
         )
+
+    def _remarks(self, epsilon: float) -> Iterator[str]:
+        """Yield what the paper's guarantee leaves of its epsilon."""
+        parameters = self.parameters
         if parameters.sensitivity == "paper":
             yield (
                 f"The paper states epsilon {parameters.epsilon:g} up to a probability of "
@@ -208,18 +401,47 @@ class VectorNoise:
                 f"stretches some difference {rounded_up(self.stretch, 4)} times, so that what is "
                 f"proven is epsilon {rounded_up(epsilon, 4)}."
             )
-        if of_texts:
-            yield (
-                "A text is the average of its known words' vectors: moving one of its l words by a "
-                "distance d moves the text by d / l, so that a long text hides each of its words "
-                "well, but not what they say together. Words outside the vocabulary are left out; "
-                "a text without any known word is the zero vector, noised like any other."
-            )
-        yield (
-            "Null rows stay null, and everyone sees which. A row's place, or a column that is "
-            "kept, may show whose row it is. Privacy loss adds up over all vectors of one person, "
-            "in all rows, columns and releases."
-        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorSetting:
+    """A setting of vectors as evaluations name it; its dimension is always part of it."""
+
+    noise: VectorNoise
+
+    @property
+    def name(self) -> str:
+        """The projection."""
+        return "main-axes" if self.noise.axes else "random"
+
+    @property
+    def epsilon(self) -> float:
+        """The privacy parameter."""
+        return self.noise.parameters.epsilon
+
+    @property
+    def _choices(self) -> dict[str, str]:
+        """The parameters that are not the default, besides projection and epsilon."""
+        choices = {"dimension": str(self.noise.dimension)}
+        for name in ("beta", "delta", "seed", "sensitivity"):
+            value = getattr(self.noise.parameters, name)
+            if value != ProjectedVectors.model_fields[name].default:
+                choices[name] = str(value)
+        return choices
+
+    @property
+    def parameters(self) -> str:
+        """These, for reading: ``dimension=12``."""
+        return ", ".join(f"{name}={value}" for name, value in self._choices.items())
+
+    @property
+    def options(self) -> str:
+        """The options of ``dptext vectors`` that choose it."""
+        words = ["--projection", self.name]
+        for name, value in self._choices.items():
+            words += [f"--{name}", value]
+        epsilon = repr(self.epsilon).removesuffix(".0")
+        return " ".join([*words, "--epsilon", epsilon])
 
 
 def on_grid(values: Floats, grid: float) -> Floats:

@@ -19,7 +19,7 @@ from dptext_spark.errors import ConfigError, DptextError, printable
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
 from dptext_spark.mechanisms.noisy import NoiseMechanism
 from dptext_spark.release import Release
-from dptext_spark.text.identifiers import MARKS
+from dptext_spark.text.patterns.names import MARKS
 
 FORMAT_VERSION: Final = 1
 _LIBRARIES: Final = ("dptext-spark", "pyspark", "numpy", "scipy", "pyarrow", "cryptography")
@@ -28,7 +28,7 @@ Facts = dict[str, Any]
 
 _PUBLIC: Final = {
     *("guarantee", "guarantees", "row_budget", "scope", "options", "row_id", "kept"),
-    *("embedding", "search", "recall", "rows"),
+    *("embedding", "search", "identifier_patterns", "recall", "rows"),
 }
 """Facts that may be shared with the table: no count but that of its rows."""
 
@@ -210,10 +210,21 @@ def release_facts(
     if products is not None:
         sentence = f"Nearest words on this machine: by {products}, then in double precision."
         table["private_remarks"] = [*table.get("private_remarks", ()), sentence]
-    facts |= table_facts(about=release.policy.describe(), **table)
-    release_words = release.search.release_words
-    facts["embedding"] = {**embedding_json(release.embedding), "release_words": release_words}
+    about = release.policy.describe()
+    if release.search.withheld_words:
+        about.append(
+            f"{release.search.withheld_words:,} words of the vocabulary look like identifiers or "
+            "numbers: they are never output."
+        )
+    facts |= table_facts(about=about, **table)
+    facts["embedding"] = {
+        **embedding_json(release.embedding),
+        "release_words": release.search.release_words,
+        "withheld_words": release.search.withheld_words,
+    }
     facts["search"] = release.search.label
+    user = release.policy.identifier_patterns
+    facts["identifier_patterns"] = None if user is None else user.identity
     if products is not None:
         facts["products"] = products
     if recall is not None:
@@ -314,6 +325,14 @@ def rows_singled_out(counts: Mapping[int, int], rows: int) -> Facts:
         clauses.append(f"{owners}: {count:,} ({count / max(rows, 1):.1%})")
     sentence = f"Rows with an unchanged word that {'; that '.join(clauses)}"
     return {"rows": by_limit, "said": [sentence]}
+
+
+def tags_of(types: Collection[Mapping[str, Any]]) -> Facts:
+    """Return how many tags a released table has, by type, and how many rows they link."""
+    sentence = (
+        "Tags of {type}: {tags:,}; they link {linked:,} rows; the most frequent is in {largest:,}"
+    )
+    return {"types": [*types], "said": [*map(sentence.format_map, types)]}
 
 
 def persons(counts: Mapping[str, Any], guarantee: Guarantee, epsilons: RowEpsilons | None) -> Facts:
@@ -432,7 +451,10 @@ def describe(facts: Facts) -> str:
         lines += ["Guarantee", *facts["guarantee"]["summary"].split("\n"), ""]
     for guarantee in facts.get("guarantees", ()):
         columns = ", ".join(guarantee["columns"])
-        lines += [f"Guarantee of {columns}", *guarantee["summary"].split("\n"), ""]
+        lines += [f"Guarantee of {columns}", *guarantee["summary"].split("\n")]
+        if "spread" in guarantee:
+            lines.append(guarantee["spread"]["said"])
+        lines.append("")
     if "row_budget" in facts:
         lines += ["Budget of each row", facts["row_budget"]["said"], ""]
     lines += ["Scope", *facts["scope"], *facts["private_scope"], facts["row_id"]]
@@ -444,6 +466,7 @@ def describe(facts: Facts) -> str:
         lines += [f"{name}: {sample['said']}" for name, sample in facts["coverage"].items()]
     lines += facts.get("row_lengths", {}).get("said", ())
     lines += facts.get("singled_out", {}).get("said", ())
+    lines += facts.get("tags", {}).get("said", ())
     if "persons" in facts:
         lines += ["", *facts["persons"]["said"]]
     batches = facts.get("ledger")

@@ -86,6 +86,8 @@ def _promising_groups(
         word_count = min(TILE, len(words.codes) - tile * TILE)
         multiply(words.prepared_tiles[tile], word_count)
         products[word_count:] = _LEAST
+        if words.barred_lines:
+            products[words.barred_lines[tile]] = _LEAST
         filled = -(-word_count // _GROUP) * _GROUP
         grouped = products[:filled].reshape(-1, _GROUP, point_count)
         peaks = grouped.max(axis=1)

@@ -16,6 +16,7 @@ from dptext_spark.embedding.bundle import PARTS, Embedding, Part
 from dptext_spark.errors import BundleError
 from dptext_spark.search import kernel
 from dptext_spark.search.codes import CodedWords, ScoreTerms, code_width, euclidean
+from dptext_spark.search.withheld import NONE, Withheld
 
 _LAYOUT: Final = 1  # of codes that lie with a bundle: those of another layout are not read
 _PRIVATE: Final = 1 << 25  # largest codes, in bytes, that a process keeps in its own memory
@@ -42,6 +43,8 @@ def coded_words(
     vectors: NDArray[Any],
     embedding: Embedding | None = None,
     score_terms: ScoreTerms = euclidean,
+    *,
+    withheld: Withheld = NONE,
 ) -> CodedWords | None:
     """Return words (V, n) with their codes, which lie with the bundle if these are its words.
 
@@ -58,10 +61,11 @@ def coded_words(
         part = _stored_codes(embedding, vectors, bits, score_terms)
         if part is not None:
             arrays = part.arrays(embedding.path)
-            return CodedWords(vectors=vectors, score_terms=score_terms, **arrays, **part.values)
+            coded = CodedWords(vectors=vectors, score_terms=score_terms, **arrays, **part.values)
+            return coded.without(withheld.among(len(vectors)))
     if len(vectors) * width > _PRIVATE:
         return None
-    return CodedWords.of(vectors, bits, score_terms)
+    return CodedWords.of(vectors, bits, score_terms).without(withheld.among(len(vectors)))
 
 
 def _stored_codes(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dptext_spark.geometry import Floats
+from dptext_spark.geometry import Floats, Ints
 from dptext_spark.search import kernel
 
 ScoreTerms: TypeAlias = Callable[[NDArray[Any]], tuple[Floats, Floats]]
@@ -70,6 +70,7 @@ class CodedWords:
         tiles: float64 (4, T): each tile's scale, longest rest, longest word and highest digit.
         unit: What h is counted in, over the tile's scale.
         zero: The code of 0, in the middle of the others.
+        barred_lines: By tile, the lines of words that are never found; none has some where empty.
     """
 
     vectors: NDArray[Any]
@@ -79,6 +80,7 @@ class CodedWords:
     tiles: Floats
     unit: float
     zero: int
+    barred_lines: tuple[Ints, ...] = ()
 
     @classmethod
     def of(
@@ -123,6 +125,15 @@ class CodedWords:
             unit=unit,
             zero=zero,
         )
+
+    def without(self, barred: NDArray[np.bool_]) -> Self:
+        """Return these codes for a search that never finds some of the words, bool (V,)."""
+        if not barred.any():
+            return self
+        lines = barred[self.words]
+        starts = range(0, len(lines), TILE)
+        barred_lines = tuple(np.flatnonzero(lines[start : start + TILE]) for start in starts)
+        return replace(self, barred_lines=barred_lines)
 
     @cached_property
     def tile_errors(self) -> Floats:

@@ -224,8 +224,13 @@ class EuclideanWords(_ExactNearest):
     half_norms: Floats32  # (V,), half the squared Euclidean norm of each row
 
     @property
+    def longest(self) -> float:
+        """The length of the longest word that can be found."""
+        return longest_of(self.half_norms[self.half_norms < np.inf])
+
+    @property
     def reach(self) -> float:
-        longest = max(1.0, longest_of(self.half_norms))
+        longest = max(1.0, self.longest)
         return _LARGEST_SCORE / (longest * math.sqrt(self.vectors.shape[1]))
 
     def slack(self, queries: Floats32) -> Floats32:
@@ -234,7 +239,7 @@ class EuclideanWords(_ExactNearest):
         The terms added to n pay for rounding q, the half norm and the subtraction.
         """
         lengths = np.sqrt(np.square(queries, dtype=np.float64).sum(axis=1))
-        return score_slack(queries.shape[1] + 4, lengths, longest_of(self.half_norms))
+        return score_slack(queries.shape[1] + 4, lengths, self.longest)
 
     def scan(self, points: Floats) -> Scan:
         queries = points.astype(np.float32)
@@ -354,11 +359,12 @@ class ExactSearch(Search):
                 return self._of(vectors, half_norms, embedding)
             case PoincareBall(vectors=points, lorentz_space=space, lorentz_time=time):
                 released = slice(self.release_words)
-                coarse = coded_words(np.asarray(points[released]), embedding, lorentz)
+                vectors = np.asarray(points[released])
+                coarse = coded_words(vectors, embedding, lorentz, withheld=self.withheld)
                 return HyperbolicNearest(
                     vectors=points[released],
                     space=space[released],
-                    time=time[released],
+                    time=self.barred(time),
                     coarse=coarse,
                 )
         raise BundleError("The embedding bundle has a geometry that cannot be searched")
@@ -369,8 +375,6 @@ class ExactSearch(Search):
     def _of(
         self, vectors: Floats32, half_norms: Floats32, bundle: Embedding | None = None
     ) -> NearestWords:
-        released = slice(self.release_words)
-        coarse = coded_words(np.asarray(vectors[released]), bundle)
-        return EuclideanNearest(
-            vectors=vectors[released], half_norms=half_norms[released], coarse=coarse
-        )
+        vectors = vectors[: self.release_words]
+        coarse = coded_words(np.asarray(vectors), bundle, withheld=self.withheld)
+        return EuclideanNearest(vectors=vectors, half_norms=self.barred(half_norms), coarse=coarse)

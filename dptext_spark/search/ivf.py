@@ -42,7 +42,9 @@ class IvfNearest(EuclideanWords):
     point_block: ClassVar[int] = POINT_BLOCK
 
     lists: InvertedLists
-    stops: Ints  # (L,), where the words of each list that may be output end
+    stops: Ints  # (L,), where the words of each list that are searched end
+    sizes: Ints  # (L,), how many of them may be output
+    offsets: Floats32  # (V,), half norms in the lists' order, infinite for what may not be
     probes: int  # how many lists are searched for each point
 
     def searched_lists(self, points: Floats) -> tuple[NDArray[np.bool_], Ints]:
@@ -52,14 +54,13 @@ class IvfNearest(EuclideanWords):
         list has, int64 (L,).
         """
         count = len(self.lists.centroids)
-        sizes = self.stops - self.lists.starts[:-1]
         # Each list's points lie side by side in memory, because they are visited list by list.
         is_searched = np.ones((count, len(points)), dtype=np.bool_).T
         if self.probes < count:
             for start in range(0, len(points), _CHOICE_BLOCK):
                 block = slice(start, start + _CHOICE_BLOCK)
                 is_searched[block] = self._nearest_lists(points[block])
-        return is_searched, sizes
+        return is_searched, self.sizes
 
     def _nearest_lists(self, points: Floats) -> NDArray[np.bool_]:
         """Find the lists whose centroids are nearest to points (t, n): bool (t, L)."""
@@ -98,7 +99,7 @@ class IvfNearest(EuclideanWords):
         for number in np.flatnonzero(sizes).tolist():
             members = slice(int(self.lists.starts[number]), int(self.stops[number]))
             vectors = self.lists.vectors[members]
-            offsets = self.lists.half_norms[members]
+            offsets = self.offsets[members]
             words = self.lists.rows[members].astype(np.int64)
             visitors = np.flatnonzero(is_searched[:, number])
             size = max(1, _CELLS // len(words))
@@ -179,11 +180,20 @@ class IvfSearch(Search):
     def of_words(self, embedding: Embedding) -> IvfNearest:
         space = euclidean(embedding)
         lists = InvertedLists.open(embedding, self.lists)
+        outputs = np.zeros(len(lists.rows), dtype=np.bool_)
+        outputs[self.outputs] = True
+        is_output = outputs[lists.rows]
+        sizes = np.diff(np.concatenate([[0], np.cumsum(is_output)])[lists.starts])
+        offsets = lists.half_norms
+        if self.withheld:
+            offsets = np.where(is_output, offsets, np.float32(np.inf))
         return IvfNearest(
             vectors=space.vectors[: self.release_words],
-            half_norms=space.half_norms[: self.release_words],
+            half_norms=self.barred(space.half_norms),
             lists=lists,
             stops=lists.stops(self.release_words),
+            sizes=sizes,
+            offsets=offsets,
             probes=self.probes,
         )
 

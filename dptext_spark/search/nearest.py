@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
+
+import numpy as np
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, nearest, parsed
 from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.search.withheld import NONE, Withheld, withheld_by
+from dptext_spark.text.policies import TextPolicy
 
 
 class NearestWords(ABC):
@@ -52,7 +56,9 @@ class Search(ABC):
     # Parameters that may follow the name, one at a time: allowed values in words, and a test of a
     # value.
     parameters: ClassVar[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {}
-    release_words: int  # how many words, the first ones, may be output
+    release_words: int  # the words that may be output are among the first so many
+    # Of all words of the bundle, those that the policy of the run withholds.
+    withheld: Withheld = field(default=NONE, repr=False)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -69,6 +75,42 @@ class Search(ABC):
         if self.name == "exact":
             return {}
         return {"search": self.name}
+
+    @property
+    def outputs(self) -> Ints:
+        """Ids of the words that may be output, ascending."""
+        return self.withheld.others(self.release_words)
+
+    @property
+    def withheld_words(self) -> int:
+        """How many of the words that could be output are withheld."""
+        return self.release_words - len(self.outputs)
+
+    def without_marks(self, policy: TextPolicy, embedding: Embedding) -> Self:
+        """Return the search among the words that a policy would not mark.
+
+        Whatever releases, calibrates, attacks or estimates takes its search from here.
+        """
+        search = replace(self, withheld=withheld_by(policy, embedding))
+        if len(search.outputs) < 2:
+            raise ConfigError(
+                "The policy marks nearly all words that may be output",
+                allowed="2 words or more that look like no identifier",
+                got=str(len(search.outputs)),
+                do="Give --identifiers off --numbers words, or another bundle",
+            )
+        return search
+
+    def barred(self, half_norms: Floats32) -> Floats32:
+        """Return numbers of the first words, infinite where a word is withheld.
+
+        So half norms, or the time-like coordinates of a ball, keep words from being the nearest.
+        """
+        half_norms = half_norms[: self.release_words]
+        if not self.withheld:
+            return half_norms
+        withheld = self.withheld.among(self.release_words)
+        return np.where(withheld, np.float32(np.inf), half_norms)
 
     def operations(self, columns: int) -> float:
         """Estimate the operations that a search takes for a point of so many coordinates."""

@@ -16,6 +16,7 @@ from dptext_spark.text.columns import list_offsets
 ROW: Final = "row"
 ID: Final = "id"
 SLOTS: Final = "slots"
+PERSON: Final = "person"
 """Columns of a frame that workers read: a struct of what comes out, the row's name, its slots."""
 
 # What workers hold at once of a batch of long rows, or one row. A column of Arrow's strings ends at
@@ -36,6 +37,7 @@ class FieldValues:
         positions: (values, arrays on the path), the place in each, the outermost first.
         ids: Of each value's row.
         words: Of all sanitized fields of each value's row, where they count.
+        persons: What names the person of each value's row.
     """
 
     values: pa.Array
@@ -44,6 +46,7 @@ class FieldValues:
     ids: pa.Array | None = None
     slots: pa.Array | None = None
     words: NDArray[np.int64] | None = None
+    persons: pa.Array | None = None
 
     @classmethod
     def of(cls, column: pa.Array, path: Path) -> FieldValues:
@@ -66,7 +69,12 @@ class FieldValues:
     @property
     def of_rows(self) -> dict[str, Any]:
         """What a sanitizer reads besides values and ids."""
-        return {"slots": self.slots, "positions": self.positions, "words": self.words}
+        return {
+            "slots": self.slots,
+            "positions": self.positions,
+            "words": self.words,
+            "persons": self.persons,
+        }
 
     def sum_by_row(self, counts: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
         """int64 (rows,): add up the values' counts in each row."""
@@ -113,21 +121,28 @@ class Batch:
     Attributes:
         row: What comes out of each row.
         slots: In the same arrays as the texts that they are of.
+        persons: What names the person of each row; None where no column does.
         paths: To what is sanitized.
     """
 
     row: pa.StructArray
     ids: pa.Array
     slots: pa.Array | None
+    persons: pa.Array | None
     paths: FieldPaths
 
     @classmethod
     def from_arrow(cls, batch: pa.RecordBatch, paths: FieldPaths) -> Self:
-        """Read a batch with columns ``row``, ``id``, perhaps ``slots``; others are passed over."""
+        """Read a batch with columns ``row`` and ``id``, perhaps ``slots`` and ``person``."""
         slots = None
         if paths.slots is not None:
             slots = FieldValues.of(batch.column(SLOTS), paths.slots).values
-        return cls(row=batch.column(ROW), ids=batch.column(ID), slots=slots, paths=paths)
+        persons = None
+        if PERSON in batch.schema.names:
+            persons = batch.column(PERSON)
+        return cls(
+            row=batch.column(ROW), ids=batch.column(ID), slots=slots, persons=persons, paths=paths
+        )
 
     @classmethod
     def parts(cls, batches: Iterable[pa.RecordBatch], paths: FieldPaths) -> Iterator[Self]:
@@ -154,6 +169,8 @@ class Batch:
             field = FieldValues.of(self.row, path)
             ids = self.ids.take(pa.array(field.rows))
             field = replace(field, ids=ids, slots=self.slots)
+            if self.persons is not None:
+                field = replace(field, persons=self.persons.take(pa.array(field.rows)))
             if words is not None:
                 field = replace(field, words=words[field.rows])
             yield name, field

@@ -25,7 +25,7 @@ from pyspark.sql.types import ArrayType, FloatType, LongType, StringType, Struct
 
 from dptext_spark.errors import InputError, nearest
 from dptext_spark.sanitizer import Sanitized, Sanitizer, TokenCounts
-from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, FieldPaths
+from dptext_spark.tables.batch import ID, PERSON, ROW, SLOTS, Batch, FieldPaths
 from dptext_spark.tables.fields import Field, Path, bare, beside, field_names, pruned, quoted
 from dptext_spark.text.columns import check_positions
 from dptext_spark.word_reader import FEW
@@ -166,7 +166,7 @@ class TableColumns:
         faults: list[str] = []
         for names, kinds, allowed in (
             (self.text, _STRING, "string"),
-            (self.tokens, f"array<{_STRING}>", "array<string>"),
+            (self.tokens, *self._token_kinds),
             (self.vector, "array<(float|double)>", "array<float> or array<double>"),
             # Decimals without a scale are unsigned integers, as Spark reads them.
             (ids, rf"\w*int|decimal\(\d+,0\)|{_STRING}", "an integer or string id"),
@@ -180,6 +180,13 @@ class TableColumns:
             got = "; ".join(faults)
             do = _BINARY_STRINGS if "binary" in got else ""
             raise InputError("Columns have the wrong type", got=got, do=do)
+
+    @property
+    def _token_kinds(self) -> tuple[str, str]:
+        """The types that token columns may have, as a pattern and in words."""
+        if self.vectors:
+            return f"(array<)?{_STRING}>?", "string or array<string>"
+        return f"array<{_STRING}>", "array<string>"
 
     def _check_slots(self, fields: Mapping[str, Field]) -> None:
         """Refuse slots of several columns, in other arrays than the text, or of another type."""
@@ -269,6 +276,8 @@ class TableColumns:
         for field in schema:
             if field.name in self.text:
                 released.add(field.name, ArrayType(FloatType()))
+            elif field.name in self.tokens:
+                released.add(field.name, ArrayType(ArrayType(FloatType())))
             else:
                 released.add(field)
         return released
@@ -295,6 +304,8 @@ class TableColumns:
         if self.slots:
             (slots,) = bare(table, [fields[self.slots].path]).fields
             selected.append(part(slots).alias(SLOTS))
+        if self.person:
+            selected.append(fields[self.person].column.cast(StringType()).alias(PERSON))
         return df.select(*selected)
 
     def sanitize(

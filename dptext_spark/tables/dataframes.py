@@ -266,8 +266,11 @@ def _release(
 ) -> Release:
     embedding = Embedding.of(embedding)
     mechanism = Mechanism.of(mechanism)
+    policy = TextPolicy.of(policy)
     if not isinstance(search, Search):
-        search = chosen_search(search, embedding, (mechanism,), release_words=release_words)
+        search = chosen_search(
+            search, embedding, (mechanism,), policy=policy, release_words=release_words
+        )
     return Release.open(
         embedding=embedding,
         mechanism=mechanism,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.options import TableOptions
@@ -38,6 +39,20 @@ class OutputTable:
     def write(self, result: DataFrame) -> None:
         """Write the table, whole or not at all."""
         self.written.write(result)
+
+    def texts(self, spark: SparkSession, columns: Sequence[str]) -> DataFrame:
+        """Read what was written to some columns, in one text for each row.
+
+        Of a format of text it is the lines: it may be written with options that do not read it.
+        """
+        if self.written.name in ("csv", "json"):
+            return spark.read.text(self.options.output)
+        df = self.written.open(spark).df
+        # As JSON, fields inside arrays and structs are text like the others.
+        names = sorted({name.split(".")[0].removesuffix("[]") for name in columns})
+        return df.select(
+            F.to_json(F.struct(*(F.col(f"`{name}`") for name in names))).alias("value")
+        )
 
     def write_reports(self, facts: Facts, findings: Facts) -> Report:
         """Write the report that may be shared, and the one that may not, next to the output.

@@ -29,7 +29,8 @@ from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned
 from dptext_spark.tables.source import setting
 from dptext_spark.text.columns import SLICE_BYTES
-from dptext_spark.text.patterns.find import TYPES, find
+from dptext_spark.text.patterns.find import find
+from dptext_spark.text.patterns.names import TYPES
 from dptext_spark.text.tokens import WordRuns, lookup_form, unspaced_share
 from dptext_spark.word_reader import FEW, WordReader, rows_with_words
 
@@ -344,7 +345,7 @@ def count_persons(
     driver.
     """
     person = Field.find(df.schema, name)[0].column
-    columns = replace(columns, keep=())
+    columns = replace(columns, keep=(), person=None)
     selected = columns.select(df, F.when(person.isNotNull(), F.xxhash64(person)))
     work = partial(_words_of_persons, reader, columns.field_paths(df.schema))
     rows = selected.mapInArrow(work, "person string, words long")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 from dptext_spark.errors import ConfigError, nearest
-from dptext_spark.noise import NoiseKey
+from dptext_spark.text.actions import Action, Mask, Surrogate, Words
 from dptext_spark.text.joined import cut_marked
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.patterns.find import NUMBER, OPTIONAL, TYPES, find
-from dptext_spark.text.patterns.forms import canonical
+from dptext_spark.text.patterns.find import find
+from dptext_spark.text.patterns.names import NUMBER, OPTIONAL, SPAN, TYPES
+from dptext_spark.text.patterns.user import UserPatterns
 from dptext_spark.text.tokens import (
     Tokenizer,
     all_visible,
@@ -20,9 +22,9 @@ from dptext_spark.text.tokens import (
     straight,
 )
 
-SPAN: Final = "mask"  # what a column of spans marks, in place of a pattern
 _NAMES: Final = (*TYPES, *OPTIONAL)
-MARKS: Final = (*_NAMES, NUMBER, SPAN)
+TAGGED: Final = frozenset(["email", "phone", "card", "iban"])
+"""What has tags under ``surrogate:LABEL``, with the types of a user's own."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Marker:
     base: Tokenizer  # cuts all else
     types: frozenset[str]
     letter: str  # stands in texts for what a column of spans marks
+    user: UserPatterns | None = None
 
     @property
     def words(self) -> Collection[str]:
@@ -44,7 +47,7 @@ class Marker:
         return cut_visible(text, self._cut)
 
     def _cut(self, text: str) -> list[str]:
-        spans = find(text, self.types)
+        spans = find(text, self.types, self.user)
         if not spans:
             return self.base(text)
         places = [(start, end) for start, end, _ in spans]
@@ -56,136 +59,259 @@ class Marker:
         form = lookup_form(token)
         if self.letter and self.letter in form:
             return SPAN
-        spans = find(form, self.types)
+        spans = find(form, self.types, self.user)
         if not spans:
             return None
         _, _, name = max(spans, key=lambda span: span[1] - span[0])
         return name
 
+    def longest_span(self, name: str, token: str) -> str:
+        """Return the longest span of a type, the first of equal ones; the token if it has none.
+
+        A token has the rest of a word too, and an element of a list any text.
+        """
+        form = lookup_form(token)
+        spans = [
+            form[start:end]
+            for start, end, kind in find(form, self.types, self.user)
+            if kind == name
+        ]
+        return max(spans, key=len, default=form)
+
 
 class Identifiers(NamedPolicy):
-    """A policy for spans that patterns recognize: of some types, or of all where none is named."""
+    """A policy for spans that patterns recognize: an action for each type."""
 
     kind = "policy for identifiers"
     option = "--identifiers"
     policies: ClassVar[dict[str, type[Identifiers]]] = {}
-    types: str
+    scope = ""  # that of its actions
+
+    @abstractmethod
+    def action(self, name: str) -> Action | None:
+        """Return the action of a type; None where another option decides.
+
+        A type that is not built in is one of the user's own.
+        """
+
+    @classmethod
+    def of(cls, value: Self | str) -> Self:
+        if isinstance(value, str) and "=" in value:
+            return ActionsByType.read(value)  # type: ignore[return-value]
+        return super().of(value)
+
+    @classmethod
+    def forms(cls) -> list[str]:
+        return [*super().forms(), "TYPE=ACTION,TYPE=ACTION"]
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """The built-in types that become marks or are left out, numbers apart."""
+        marked = []
+        for name in _NAMES:
+            action = self.action(name)
+            if action is not None and action.is_marked:
+                marked.append(name)
+        return tuple(marked)
+
+    @property
+    def named_types(self) -> tuple[str, ...]:
+        """The types that the option's value names."""
+        return ()
 
     @property
     def advice(self) -> str:
         """What to do where some are found that become no marks; empty if all become marks."""
-        if self.marked == TYPES:
+        if {*TYPES} <= {*self.marked}:
             return ""
         return (
             f"With --identifiers {self} they are words like all others. "
             "Mark them with --identifiers mask."
         )
 
-    @property
-    def marked(self) -> tuple[str, ...]:
-        """The types that become marks."""
-        if not self.types:
-            return TYPES
-        names = self.types.split(",")
-        return tuple(name for name in _NAMES if name in names)
+
+class _OfTypes(Identifiers):
+    """One action for some types, or for those that are marked by default where none is named."""
+
+    types: str
 
     def __post_init__(self) -> None:
         unknown_types = {*filter(None, self.types.split(","))} - {*_NAMES}
         if unknown_types:
-            raise ConfigError(
-                f"Types of {self.option} are unknown",
-                allowed=", ".join(_NAMES),
-                got=", ".join(sorted(unknown_types)),
-                do=nearest(sorted(unknown_types), _NAMES),
-            )
+            raise _unknown(unknown_types, _NAMES)
         # One spelling, as it decides on the noise.
-        spelling = ""
-        if self.marked != TYPES:
-            spelling = ",".join(self.marked)
-        object.__setattr__(self, "types", spelling)
+        names = [name for name in _NAMES if name in self.types.split(",")]
+        if names == [*TYPES]:
+            names = []
+        object.__setattr__(self, "types", ",".join(names))
 
-    def key(self, key: NoiseKey | None) -> NoiseKey | None:
-        """Return the key of stand-ins, the same for all releases under the user's key, if any."""
-        return None
-
-    def stand_in(self, kind: str, token: str, key: NoiseKey | None) -> str:
-        """Return what is released in place of a token of this type, by the derived key."""
-        return f"[{kind.upper()}]"
-
-
-_SCOPE: Final = (
-    "Each span that a pattern recognizes ({listed}) becomes one mark{such}, with the rest of the "
-    "word or the list's element that it is in: its type and place are visible. "
-    "Between a mark and a word, or marks of two types, there is no bound: the factor is infinite. "
-)
+    @property
+    def named_types(self) -> tuple[str, ...]:
+        return tuple(filter(None, self.types.split(",")))
 
 
 @dataclass(frozen=True)
-class MaskIdentifiers(Identifiers):
+class MaskIdentifiers(_OfTypes):
     """A mark with the type's name, whatever the span holds."""
 
     name = "mask"
-    scope = _SCOPE.replace("{such}", " such as [{first}]") + (
-        "Names, and what no pattern recognizes, are words or numbers like all others."
-    )
 
     types: str = ""
 
+    def action(self, name: str) -> Action | None:
+        if name == NUMBER:
+            return None
+        if name in _NAMES and name not in (self.named_types or TYPES):
+            return Words()
+        return Mask()
+
 
 @dataclass(frozen=True)
-class Surrogates(Identifiers):
-    """A mark with the type's name and a keyed tag; equal spans, keys and labels have equal tags."""
+class Surrogates(_OfTypes):
+    """A mark with a keyed tag for types whose values are many; for others a mark."""
 
     name = "surrogate"
-    scope = _SCOPE.replace("{such}", " with a tag, such as [{first}-3f9a2c51d07be644]") + (
-        "THE TAGS ARE PSEUDONYMS, OUTSIDE OF THE BOUND: equal marked spans have equal tags in all "
-        "rows, columns and tables under one key and surrogate name, and anyone with the key can "
-        "test guesses."
-    )
 
     label: str
     types: str = ""
 
-    def key(self, key: NoiseKey | None) -> NoiseKey:
-        if key is None:
+    def __post_init__(self) -> None:
+        label, comma, types = self.label.partition(",")
+        if comma or label in _NAMES:
+            if label in _NAMES:
+                types = self.label
+                label = "LABEL"
             raise ConfigError(
-                f"Option --identifiers {self} needs a key that is kept",
-                do="Give --key-file, in Python key=, or take --identifiers mask",
+                "Surrogates have a name, and then perhaps types behind another colon",
+                allowed=f"{self.name}:LABEL, {self.name}:LABEL:TYPE,TYPE",
+                got=str(self),
+                do=f"Give {self.name}:{label}:{types}",
             )
-        return key.derive(b"surrogates", self.label.encode())
+        super().__post_init__()
+        for name in self.named_types:
+            Surrogate(self.label).check(name)
 
-    def stand_in(self, kind: str, token: str, key: NoiseKey | None) -> str:
-        if kind not in _NAMES or key is None:
-            return super().stand_in(kind, token, key)
-        span = self._longest_span(kind, lookup_form(token))
-        span = canonical(kind, span)
-        tag = key.derive(kind.encode(), span.encode()).secret.hex()
-        return f"[{kind.upper()}-{tag[:16]}]"
-
-    def _longest_span(self, kind: str, form: str) -> str:
-        """Return the longest span of a type, the first of equal ones; the form if it has none.
-
-        A token has the rest of a word too, and an element of a list any text.
-        """
-        spans = [form[start:end] for start, end, name in find(form, self.marked) if name == kind]
-        return max(spans, key=len, default=form)
+    def action(self, name: str) -> Action | None:
+        if name == NUMBER:
+            return None
+        if name not in _NAMES or name in (self.named_types or TAGGED):
+            return Surrogate(self.label)
+        if self.types or name in OPTIONAL:
+            return Words()
+        return Mask()
 
 
 class IdentifiersOff(Identifiers):
-    """Identifiers are words like all others."""
+    """Identifiers are words like all others, but for types of a user's own."""
 
     name = "off"
-    scope = (
-        "E-mail addresses, phone numbers and other identifiers are words and numbers like all "
-        "others."
-    )
-    marked = ()
 
+    def action(self, name: str) -> Action | None:
+        if name == NUMBER:
+            return None
+        return Words() if name in _NAMES else Mask()
+
+
+@dataclass(frozen=True)
+class ActionsByType(Identifiers):
+    """An action for each of some types; all others have that of ``mask``.
+
+    Attributes:
+        actions: Types with their actions, ordered by type.
+    """
+
+    name: ClassVar[str]
+
+    actions: tuple[tuple[str, Action], ...]
+
+    @classmethod
+    def read(cls, value: str) -> Self:
+        """Read ``TYPE=ACTION,TYPE=ACTION``; types of a user's own are checked with their file."""
+        actions: dict[str, Action] = {}
+        for part in value.split(","):
+            name, equals, written = part.partition("=")
+            if not equals or name in actions:
+                raise ConfigError(
+                    f"{cls.option} must name each type once, with its action",
+                    allowed="TYPE=ACTION,TYPE=ACTION",
+                    got=repr(part),
+                )
+            action = Action.of(written)
+            action.check(name)
+            actions[name] = action
+        ordered = {}
+        for name in (*_NAMES, NUMBER, *sorted(actions)):
+            if name in actions:
+                ordered[name] = actions[name]
+        return cls(tuple(ordered.items()))
+
+    def __str__(self) -> str:
+        return ",".join(map("{0[0]}={0[1]}".format, self.actions))
+
+    def action(self, name: str) -> Action | None:
+        return dict(self.actions).get(name) or MaskIdentifiers().action(name)
+
+    @property
+    def named_types(self) -> tuple[str, ...]:
+        return tuple(dict(self.actions))
+
+
+def actions_of(
+    identifiers: Identifiers, numbers: Action, user: UserPatterns | None
+) -> dict[str, Action]:
+    """Return the action of each type, built in or a user's own.
+
+    Raises:
+        ConfigError: A type has an action that is neither.
+    """
+    names = [*_NAMES, NUMBER]
+    if user is not None:
+        names += user.names
+    unknown_types = {*identifiers.named_types} - {*names}
+    if unknown_types:
+        raise _unknown(unknown_types, names)
+    return {name: identifiers.action(name) or numbers for name in names}
+
+
+def described(actions: Mapping[str, Action]) -> list[str]:
+    """Return what the guarantee does not cover of types with these actions, in sentences."""
+    sentences = []
+    marks = []
+    by_action: dict[Action, list[str]] = {}
+    for name, action in actions.items():
+        if action.is_marked and action.is_shown:
+            marks.append(name)
+        # What is looked for only where it is named goes without saying.
+        if action.scope and (action.is_marked or name not in OPTIONAL):
+            by_action.setdefault(action, []).append(name)
+    if marks:
+        sentences.append(_MARKED.format(listed=", ".join(marks), first=marks[0].upper()))
+    for action, names in by_action.items():
+        sentences.append(action.describe(listed=", ".join(names), first=names[0].upper()))
+    return sentences
+
+
+def _unknown(unknown_types: Collection[str], names: Collection[str]) -> ConfigError:
+    return ConfigError(
+        "Types of --identifiers are unknown",
+        allowed=", ".join(names),
+        got=", ".join(sorted(unknown_types)),
+        do=nearest(sorted(unknown_types), names),
+    )
+
+
+_MARKED: Final = (
+    "Each span that a pattern recognizes ({listed}) becomes one mark such as [{first}], with the "
+    "rest of the word or the list's element that it is in: its type and place are visible. "
+    "Between a mark and a word, or marks of two types, there is no bound: the factor is infinite. "
+    "Names, and what no pattern recognizes, are words or numbers like all others."
+)
 
 NUMBERS: Final = {
     "mask": "Numbers with more than two figures in a row become [NUMBER], unless they are in "
     "another mark: places are visible, with no bound to a word.",
     "words": "Numbers that are no marks are words: noise in the embedding space means little for "
     "them.",
+    "drop": "Numbers with more than two figures in a row are left out, unless they are in a mark.",
 }
-"""What runs of more than two figures become: the scope of each choice."""
+"""What runs of more than two figures become: the scope of each action."""

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
@@ -138,6 +138,7 @@ def assemble(
     words: pa.StringArray,
     layout: Layout,
     marks: Sequence[str | None],
+    marks_of_places: Mapping[int, str] | None = None,
 ) -> pa.Array:
     """Build a sanitized column, of the input's type.
 
@@ -148,8 +149,11 @@ def assemble(
         released: int64 (tokens,): for each token the id of one of ``words``, the vocabulary, or
             ``MASK``, ``KEEP``, ``DROP`` or, from ``MARK`` down, a mark's code.
         marks: What stands for each distinct token where it is a mark.
+        marks_of_places: What stands for tokens in some places instead.
     """
     outputs = _outputs(tokens, released, words, layout, marks)
+    for number, mark in (marks_of_places or {}).items():
+        outputs[number] = mark
     is_kept = (released != DROP).tolist()
     clitics = {output for output in {*outputs} if output and straight(output.lower()) in CLITICS}
     is_apart = cache(partial(_is_apart, tokens.tokenizer))

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from dptext_spark.errors import ConfigError, InputError, check_parameters, faults
+from dptext_spark.text.actions import Action
 from dptext_spark.text.columns import (
     DROP,
     KEEP,
@@ -32,10 +33,18 @@ from dptext_spark.text.columns import (
     read_spans,
     with_letter,
 )
-from dptext_spark.text.identifiers import MARKS, NUMBERS, Identifiers, MaskIdentifiers
+from dptext_spark.text.identifiers import (
+    NUMBERS,
+    Identifiers,
+    MaskIdentifiers,
+    actions_of,
+    described,
+)
 from dptext_spark.text.layout import Layout, SingleSpaces
 from dptext_spark.text.named_policy import NamedPolicy
-from dptext_spark.text.patterns.find import NUMBER, VERSION
+from dptext_spark.text.patterns.find import VERSION
+from dptext_spark.text.patterns.names import MARKS, NUMBER
+from dptext_spark.text.patterns.user import UserPatterns
 from dptext_spark.text.tokens import PLAIN, Segmentation, tokenize
 
 # For n words there are ln n points on average: with 10^7 words more than these in 10^-18 of cases.
@@ -248,6 +257,32 @@ TOKENIZER: Final = partial(
 )
 
 
+IDENTIFIERS: Final = partial(
+    WORD,
+    MaskIdentifiers(),
+    description="what to do with identifiers: mask, mask:TYPE,TYPE, surrogate:LABEL, off or "
+    "TYPE=ACTION,TYPE=ACTION",
+)
+"""A parameter of all that must know which words may be output."""
+
+OWN_PATTERNS: Final = partial(
+    WORD,
+    None,
+    validate_default=True,
+    description="TOML file of own identifiers: types, words, an allow list",
+)
+"""Another one."""
+
+NUMBER_POLICY: Final = partial(
+    WORD,
+    "mask",
+    description="what to do with numbers of more than two digits: mask, or treat as words",
+)
+"""Another one."""
+
+NumberPolicy: TypeAlias = Literal["mask", "words"]
+
+
 class PolicyParameters(BaseModel):
     """What a user chooses about words, besides the noise.
 
@@ -268,18 +303,29 @@ class PolicyParameters(BaseModel):
         "capitals (keep)",
     )
     tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
-    identifiers: Annotated[Identifiers, "POLICY"] = WORD(
-        MaskIdentifiers(),
-        description="what spans that patterns find become: mask, mask:TYPE,TYPE, surrogate:LABEL "
-        "or off",
-    )
-    numbers: Literal["mask", "words"] = WORD(
-        "mask",
-        description="what to do with numbers of more than two digits: mask, or treat as words",
-    )
+    identifiers: Annotated[Identifiers, "POLICY"] = IDENTIFIERS()
+    identifier_patterns: Annotated[UserPatterns, "FILE"] | None = OWN_PATTERNS()
+    numbers: NumberPolicy = NUMBER_POLICY()
     mask_spans: Annotated[str, "COLUMN"] | None = WORD(
         None, description="column of spans to mask, e.g. names from a detector"
     )
+
+    @field_validator("identifier_patterns")
+    @classmethod
+    def _check_types(cls, user: UserPatterns | None, info: ValidationInfo) -> UserPatterns | None:
+        """Check that identifiers name types that are built in, or in the file."""
+        identifiers = info.data.get("identifiers")
+        if isinstance(identifiers, Identifiers):
+            try:
+                actions_of(identifiers, Action.of("mask"), user)
+            except ConfigError as error:
+                raise ValueError(str(error)) from None
+        return user
+
+    @property
+    def actions(self) -> dict[str, Action]:
+        """The action of each type of identifiers, built in or a user's own."""
+        return actions_of(self.identifiers, Action.of(self.numbers), self.identifier_patterns)
 
     @field_validator("mask_spans")
     @classmethod
@@ -333,7 +379,7 @@ class TextPolicy(PolicyParameters):
             got=type(value).__name__,
         )
 
-    def to_json(self) -> dict[str, str | None]:
+    def to_json(self) -> dict[str, Any]:
         """Return the options' values, JSON-ready."""
         return self.model_dump(mode="json")
 
@@ -344,11 +390,27 @@ class TextPolicy(PolicyParameters):
 
     @property
     def types(self) -> frozenset[str]:
-        """The types of spans that patterns mark."""
-        types = {*self.identifiers.marked}
-        if self.numbers == "mask":
-            types.add(NUMBER)
-        return frozenset(types)
+        """The types of spans that patterns look for."""
+        return frozenset(name for name, action in self.actions.items() if action.is_marked)
+
+    @property
+    def mark_names(self) -> tuple[str, ...]:
+        """The names of all marks, in the order of their codes."""
+        return (*MARKS, *(name for name in self.actions if name not in MARKS))
+
+    @property
+    def patterns(self) -> UserPatterns | None:
+        """The user's own patterns, without types that are words like all others."""
+        if self.identifier_patterns is None:
+            return None
+        return self.identifier_patterns.of_types(self.types)
+
+    @property
+    def patterns_identity(self) -> str:
+        """What decides where marks are, of what is looked for."""
+        if self.identifier_patterns is None:
+            return VERSION
+        return f"{VERSION}, own {self.identifier_patterns.identity}"
 
     @property
     def marks_identity(self) -> str:
@@ -356,7 +418,8 @@ class TextPolicy(PolicyParameters):
         identities = []
         if self.types:
             identities.append(
-                f"identifiers {self.identifiers}, numbers {self.numbers}, patterns {VERSION}"
+                f"identifiers {self.identifiers}, numbers {self.numbers}, "
+                f"patterns {self.patterns_identity}"
             )
         if self.mask_spans:
             identities.append("masked spans")
@@ -385,7 +448,7 @@ class TextPolicy(PolicyParameters):
         words = "words"
         # Words of a span are neither covered nor unknown: a mark stands in their place.
         if self.types:
-            example = min(self.types, key=MARKS.index)
+            example = min(self.types, key=self.mark_names.index)
             protect = f"Outside of marks such as [{example.upper()}], {_continued(protect)}"
             oov = f"Outside of marks, {_continued(oov)}"
             words = "words and marks"
@@ -393,15 +456,15 @@ class TextPolicy(PolicyParameters):
             protect = f"Outside of masked spans, {_continued(protect)}"
             oov = f"Outside of masked spans, {_continued(oov)}"
             words = "words and masked spans"
-        marked = self.identifiers.marked
-        first = next(iter(marked), "").upper()
+        actions = self.actions
+        numbers = actions.pop(NUMBER)
         sentences = [
             protect,
             oov,
             self.oov.shape.format(words=words),
             self.layout.describe(),
-            self.identifiers.describe(listed=", ".join(marked), first=first),
-            NUMBERS[self.numbers],
+            *described(actions),
+            NUMBERS[numbers.name],
         ]
         if self.mask_spans:
             sentences.append(MASKED_SPANS.format(column=self.mask_spans))

@@ -21,6 +21,7 @@ from dptext_spark.calibration.recall import RECALL, chosen_search, recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import write_array
 from dptext_spark.mechanisms import Laplace
+from dptext_spark.text.policies import WORDS_ALONE
 from scripts.benchmarks.shared import Setup, Turns, run_job, sanitizer, seconds, section, shape
 from scripts.experiments.shared import evenly
 
@@ -91,7 +92,7 @@ def searches(embedding: Embedding, turn: float) -> Iterator[dict[str, Any]]:
     """Yield how fast lists are, and what they find, by epsilon."""
     for epsilon in (15.0, 30.0):
         laplace = Laplace(epsilon=epsilon)
-        search = chosen_search(f"ivf:recall={RECALL}", embedding, [laplace])
+        search = chosen_search(f"ivf:recall={RECALL}", embedding, [laplace], policy=WORDS_ALONE)
         with threadpool_limits(1):
             exact = Turns(sanitizer(embedding, laplace), seconds=turn)
             lists = Turns(sanitizer(embedding, laplace, search), seconds=turn)

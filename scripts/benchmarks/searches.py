@@ -28,6 +28,7 @@ from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.code_files import products_of
 from dptext_spark.search.exact import POINT_BLOCK, EuclideanNearest, ExactSearch
 from dptext_spark.search.ivf import IvfSearch
+from dptext_spark.text.policies import WORDS_ALONE
 from scripts.benchmarks.large_vocabulary import SMALL, made_words
 from scripts.benchmarks.shared import Setup, epsilons, seconds, section, shape
 
@@ -131,8 +132,9 @@ def compared(
     embedding: Embedding, indexes: tuple[Any, Any, Any], laplace: Laplace, turn: float
 ) -> Iterator[dict[str, Any]]:
     """Compare all searches at an epsilon, by turns of about this number of seconds."""
-    ours = cast(IvfSearch, chosen_search(f"ivf:recall={RECALL}", embedding, [laplace]))
-    sample = sample_of(laplace, embedding, embedding.releasable)
+    recalling = chosen_search(f"ivf:recall={RECALL}", embedding, [laplace], policy=WORDS_ALONE)
+    ours = cast(IvfSearch, recalling)
+    sample = sample_of(laplace, embedding, ExactSearch.over(embedding))
     order = np.random.default_rng(0).permutation(len(sample.points))
     words = sample.words[order]
     points = sample.points[order]
@@ -183,7 +185,8 @@ def kernels(embedding: Embedding, laplace: Laplace, small: bool) -> dict[str, An
     words = np.random.default_rng(0).permutation(zipf_words(embedding.inputs, KERNEL_WORDS))
     if small:
         words = words[:EXACT_WORDS]
-    search = cast(IvfSearch, chosen_search(f"ivf:recall={RECALL}", embedding, [laplace]))
+    recalling = chosen_search(f"ivf:recall={RECALL}", embedding, [laplace], policy=WORDS_ALONE)
+    search = cast(IvfSearch, recalling)
     facts = recall_of(search, laplace, embedding) or {}
     width = laplace.uniforms_per_token(embedding.dimension)
     uniforms = np.random.default_rng(1).random((len(words), width))

@@ -30,6 +30,7 @@ from dptext_spark.estimates.frequencies import likeliest_frequencies
 from dptext_spark.estimates.topics import SoftTopics
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.withheld import Withheld
 from scripts.experiments import shared
 from scripts.experiments.shared import FILE, FOLDER, Floats, WordRows, Words
 
@@ -80,7 +81,7 @@ class World:
 
     @cached_property
     def prior(self) -> Floats:
-        return rank_prior(self.embedding)
+        return rank_prior(self.embedding, Withheld())
 
     def members(self, words: Words) -> Words:
         """Return lists of words near to one another, (k, T), around words of all frequencies."""

@@ -516,6 +516,27 @@ class Hierarchy:
         guesses = self.words[channel.table(distinct, self.words).argmax(axis=1)]
         return float((guesses[places] == words).mean())
 
+    def statistics(self, configured: Mechanism) -> list[str]:
+        """Measure N_w and S_w of DRAWS runs, and the inputs of an output, all and those below it.
+
+        K_w is the mean, over runs, of how many different words gave the output of the run.
+        """
+        words, outputs = self.drawn(configured)
+        stays = (words == outputs).reshape(-1, DRAWS).mean(axis=1)
+        pairs = np.unique(np.column_stack([outputs, words]), axis=0)
+        sizes = np.bincount(pairs[:, 1], minlength=len(self.ball.words))[self.words]
+        is_below = self.ancestors[pairs[:, 1], pairs[:, 0]] > 0.0
+        is_below &= pairs[:, 0] != pairs[:, 1]
+        inputs = np.bincount(pairs[:, 0], minlength=len(self.ball.words))
+        below = np.bincount(pairs[is_below, 0], minlength=len(self.ball.words))
+        return [
+            f"{stays.mean():.3f}",
+            f"{stays.max():.3f}",
+            f"{sizes.mean():.1f}",
+            f"{inputs[outputs].mean():.1f}",
+            f"{below[outputs].mean():.1f}",
+        ]
+
     def kept(self, configured: Mechanism) -> list[str]:
         """Measure words that stay, hypernyms, common ancestors, and the two most frequent words."""
         words, outputs = self.drawn(configured)
@@ -564,6 +585,27 @@ def hypernyms(
         "ancestors in common",
         "two most frequent words",
     )
+    click.echo(shared.markdown(columns, lines))
+
+
+@main.command()
+@click.option("--ball", type=FOLDER, required=True)
+@click.option("--pairs", type=FILE, required=True, help="TSV of the ball's is-a pairs")
+@click.option("--transitive-closure", is_flag=True, help="add the pairs that follow from others")
+@click.option("--words", type=int, default=2000, show_default=True, help="that are measured")
+@click.option("--epsilon", type=float, multiple=True, default=(1.0, 2.0, 4.0, 8.0))
+def figure5(
+    ball: Path, pairs: Path, transitive_closure: bool, words: int, epsilon: Sequence[float]
+) -> None:
+    """Print N_w, S_w, and K_w with and without the order of the hierarchy: inputs below outputs."""
+    hierarchy = Hierarchy.of(Embedding.open(ball), pairs, words, closure=transitive_closure)
+    lines = []
+    with threadpool_limits(1):
+        for name in ("hyperbolic-lebesgue", "exponential"):
+            for value in epsilon:
+                configured = mechanism(name, epsilon=value)
+                lines.append([name, f"{value:g}", *hierarchy.statistics(configured)])
+    columns = ("mechanism", "ε", "mean N_w", "max N_w", "mean S_w", "K_w", "K_w of hyponyms")
     click.echo(shared.markdown(columns, lines))
 
 

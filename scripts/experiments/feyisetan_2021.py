@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.geometry.projection import (
-    RandomProjection,
+    PublicProjection,
     gaussian_projection,
     least_dimension,
     spectral_constant,
@@ -103,7 +103,7 @@ class Setup:
         gaussian = gaussian_projection(seed, rows, n)
         values, axes = np.linalg.eigh(np.cov(vectors, rowvar=False, dtype=np.float64))
         main = math.sqrt(values.sum() / values[-rows:].sum()) * axes[:, -rows:].T
-        of_vocabulary = vocabulary_constant(vectors, RandomProjection(gaussian))
+        of_vocabulary = vocabulary_constant(vectors, PublicProjection(gaussian))
         return {
             "plain": Law(matrix=np.eye(n), constant=1.0),
             "paper": Law(matrix=gaussian, constant=1.0 + beta),

@@ -46,7 +46,7 @@ EUCLIDEAN: Final = (
 ROWS: Final = 1000
 RELEASE_WORDS: Final = 5000
 SUCCESS: Final = 0.2  # share of words that is recovered
-IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "exponential")
+IN_THE_BALL: Final = ("hyperbolic", "hyperbolic-icdm", "hyperbolic-lebesgue", "exponential")
 
 Interval = tuple[float, float, float]
 """A value and its 95 % interval, over rows."""

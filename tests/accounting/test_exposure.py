@@ -146,7 +146,7 @@ def test_other_lists_patterns_and_keys_are_others(monkeypatch):
         TextPolicy(protect="content", layout="keep", identifiers="surrogate:A")
     )
     items = [*raw_of(policy, key="key", in_elements=False)]
-    for option in ("protect", "layout", "tokenizer", "patterns", "label"):
+    for option in ("protect", "layout", "tokenizer", "patterns", "reveals"):
         others = [
             *raw_of({**policy, option: f"{policy[option]}, new"}, key="key", in_elements=False)
         ]

@@ -67,10 +67,10 @@ def test_an_event_is_what_was_written_or_damage(file):
     for place, text in wrong:
         with pytest.raises(ConfigError, match=f"The ledger is damaged.* Got: {place}"):
             read_event(place, text)
-    for version in (3, 5):
+    for version in (4, 6):
         other = sealed({"format_version": version, "event": kind, **event}).decode()
         with pytest.raises(
-            ConfigError, match=rf"another version.* format_version 4\. Got: {version}"
+            ConfigError, match=rf"another version.* format_version 5\. Got: {version}"
         ):
             read_event(name, other)
 

@@ -6,7 +6,6 @@ show the power of the search.
 """
 
 import json
-from functools import partial
 
 import numpy as np
 import pytest
@@ -18,7 +17,6 @@ from dptext_spark.cli import main
 from dptext_spark.jobs import audit as job
 from dptext_spark.mechanisms import MECHANISMS, Laplace
 from dptext_spark.options import AuditOptions
-from dptext_spark.release import Release
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
 
@@ -141,9 +139,8 @@ def test_words_that_may_not_come_out_are_leaks(small, monkeypatch):
         patch.setattr(ExactSearch, "over", every)
         (facts,) = audit(**given)
     assert "outside the release vocabulary" in facts["violations"][0]
-    monkeypatch.setattr(
-        trial, "Release", partial(Release, policy=TextPolicy(oov="keep-unprotected"))
-    )
+    keeping = TextPolicy(oov="keep-unprotected", identifiers="off", numbers="words")
+    monkeypatch.setattr(trial, "WORDS_ALONE", keeping)
     assert audit()[0]["violations"] == ["1,000 outputs of an unknown word are not [MASK]"]
 
 

@@ -1,16 +1,21 @@
 """Lists for a recall: found on noisy points, true of others, and told by the rank of words."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from dptext_spark.calibration.recall import SAMPLE, chosen_search, recall_of, sample_of
+from dptext_spark.calibration import recall
+from dptext_spark.calibration.recall import SAMPLE, recall_of, sample_of
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace, mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
+from dptext_spark.text.policies import WORDS_ALONE
 from tests.helpers import worlds
 
+chosen_search = partial(recall.chosen_search, policy=WORDS_ALONE)
 EPSILON, LISTS = 12.0, 32
 LAPLACE = Laplace(epsilon=EPSILON)
 
@@ -26,7 +31,7 @@ def world(tmp_path_factory):
 
 
 def sample(world, epsilon=EPSILON):
-    return sample_of(Laplace(epsilon=epsilon), world, 2500)
+    return sample_of(Laplace(epsilon=epsilon), world, ExactSearch.over(world))
 
 
 def in_lists(world, probes, lists=LISTS):

@@ -111,7 +111,10 @@ def test_a_found_epsilon_comes_with_its_numbers_and_the_options_of_its_release()
     """Judged by its bound, not as measured. Rejects an epsilon in the options that nobody measured."""
     target = Target.parse("p50(n_w) <= 0.5")
     found = tuned(
-        target, grid(), lambda epsilon: (epsilon / 20.0, epsilon / 10.0), release_words=30
+        target,
+        grid(),
+        lambda epsilon: (epsilon / 20.0, epsilon / 10.0),
+        release_options={"release-words": 30},
     )
     assert found == {
         "target": "p50(n_w) <= 0.5",
@@ -123,8 +126,8 @@ def test_a_found_epsilon_comes_with_its_numbers_and_the_options_of_its_release()
         "bound": 0.5,
         "options": "--mechanism laplace --epsilon 5 --release-words 30",
     }
-    none = tuned(target, grid(), lambda _: (1.0, 1.0), release_words=None)
+    none = tuned(target, grid(), lambda _: (1.0, 1.0), release_options={})
     assert none["epsilon"] is none["measured"] is none["bound"] is none["options"] is None
     exact = grid(mechanisms=(Mahalanobis(epsilon=11.3456789, **{"lambda": 0.25}),))
-    found = tuned(target, exact, lambda e: (0.1, float(e > 11.3456789)), release_words=None)
+    found = tuned(target, exact, lambda e: (0.1, float(e > 11.3456789)), release_options={})
     assert found["options"] == "--mechanism mahalanobis:lambda=0.25 --epsilon 11.3456789"

@@ -68,7 +68,7 @@ def test_counts_by_hand():
         "output": [0, 1, 2, 0, 1, 2, 3],
         "count": [8.0, 1, 1, 4, 3, 2, 1],
     }
-    estimated = SimpleNamespace(name="plain", runs=10, release_words=4)
+    estimated = SimpleNamespace(name="plain", runs=10, search=ExactSearch(release_words=4))
     channel = channel_of_cells(pa.table(cells), estimated, vocabulary=3)
     d = (3 + 0.5) / (3 + 2 * 1 + 1)
     first = [(8 - d) / 10, (1 - d) / 10, (1 - d) / 10, 3 * d / 10]

@@ -142,5 +142,6 @@ def test_outputs_that_never_come_have_a_prior():
         prior=np.full(2, 0.5),
         table=table,
         is_perturbed=np.ones(2, dtype=np.bool_),
+        released=np.arange(2),
     )
     assert (matrix.output_prior > 0.0).all()

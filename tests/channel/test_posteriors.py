@@ -228,9 +228,9 @@ class Counted:
     def posterior(self, judging=None, points=None):
         """P[word | output] (words, outputs) by a guesser who judges points."""
         judging = judging or self.guesser
-        first = judging.imagined(np.arange(self.guesser.outputs))
+        first = judging.imagined(self.guesser.outputs)
         sums = first.added(judging.sums(*(points or self.drawn)), self.prior)
-        channel = sums.channel(self.prior, outputs=self.guesser.outputs, size=0, difference=None)
+        channel = sums.channel(self.prior, outputs=len(self.prior), size=0, difference=None)
         return normalised(self.prior[:, None] * law_of(channel))
 
     def excess(self, posterior):

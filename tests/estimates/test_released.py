@@ -115,6 +115,19 @@ def test_what_cannot_be_inverted_is_refused_by_name(small, plane):
             "text",
             "no embedding.release_words",
         ),
+        (
+            changed(report, "embedding", "withheld_words", value=7),
+            small,
+            "text",
+            "withheld other words than this version does. Allowed: 0 words that look like "
+            "identifiers. Got: 7",
+        ),
+        (
+            changed(report, "identifier_patterns", value="abc"),
+            small,
+            "text",
+            "had other --identifier-patterns. Allowed: abc. Got: none. Give the file",
+        ),
         (changed(report, "options", "mechanism"), small, "text", "not of a release of words"),
         (changed(report, "format_version", value=9), small, "text", "another format"),
         ("[]", small, "text", "cannot be read. Give the public report"),

@@ -5,9 +5,10 @@ import pytest
 
 from dptext_spark.geometry import projection
 from dptext_spark.geometry.projection import (
-    RandomProjection,
+    PublicProjection,
     gaussian_projection,
     least_dimension,
+    main_axes,
     spectral_constant,
     vocabulary_constant,
 )
@@ -15,9 +16,17 @@ from tests.statistical.oracles import stretches
 
 
 def test_the_paper_s_dimensions():
-    """Rejects log(1/delta) without its root, and the natural logarithm of n."""
-    for beta, dimension in ((0.93, 50), (0.66, 100), (0.468, 200)):
-        assert least_dimension(300, beta, 1e-6) == pytest.approx(dimension, abs=1)
+    """Rejects log(1/delta) without its root, and the natural logarithm of n; off by one, as documented."""
+    printed = {0.93: 50, 0.66: 100, 0.468: 200}
+    rows = {beta: least_dimension(300, beta, 1e-6) for beta in printed}
+    assert rows == {0.93: 51, 0.66: 100, 0.468: 199}
+    constants = np.linspace(42.0, 46.0, 40_001)
+    fits = [constants * 0 == 0] * 3
+    for beta, dimension in printed.items():
+        for place, rounding in enumerate((np.floor, np.rint, np.ceil)):
+            fits[place] = fits[place] & (rounding(constants / beta**2) == dimension)
+    assert [fit.any() for fit in fits] == [True, False, False]
+    assert constants[fits[0]][[0, -1]] == pytest.approx([43.80, 44.00], abs=0.01)
 
 
 def test_the_matrix_is_public_and_never_changes():
@@ -31,7 +40,7 @@ def test_the_matrix_is_public_and_never_changes():
 
 def test_images_are_exact_and_do_not_hang_on_the_batch():
     """Rejects `vectors @ matrix.T` by BLAS, and one scale for all rows, which small rows would vanish in."""
-    project = RandomProjection(gaussian_projection(3, 54, 300))
+    project = PublicProjection(gaussian_projection(3, 54, 300))
     vectors = (
         np.random.default_rng(0).standard_normal((501, 300))
         * np.geomspace(1e-30, 1e30, 501)[:, None]
@@ -82,7 +91,7 @@ def blocks(request, monkeypatch):
 
 
 def assert_exact(vectors, matrix):
-    project, largest = RandomProjection(matrix), float(stretches(vectors, matrix).max())
+    project, largest = PublicProjection(matrix), float(stretches(vectors, matrix).max())
     with np.errstate(all="raise"):
         found = vocabulary_constant(vectors, project)
     assert largest <= found <= largest + project.error + 2.0**-29
@@ -128,8 +137,24 @@ def test_no_vocabulary_is_stretched_more_than_the_spectral_constant():
         matrix = gaussian_projection(seed, 20, 50)
         spectral, exact = spectral_constant(matrix), float(np.linalg.svd(matrix)[1][0])
         assert exact < spectral < exact + 1e-8
-        assert vocabulary_constant(spread(300, 50), RandomProjection(matrix)) < spectral
+        assert vocabulary_constant(spread(300, 50), PublicProjection(matrix)) < spectral
     matrix = gaussian_projection(0, 2, 3)
     vectors = np.stack([np.zeros(3), np.cross(*matrix)]).astype(np.float32)
-    found = vocabulary_constant(vectors, RandomProjection(matrix))
+    found = vocabulary_constant(vectors, PublicProjection(matrix))
     assert stretches(vectors, matrix).max() < 1e-6 < found < 0.01 * spectral_constant(matrix)
+
+
+def test_main_axes_stretch_nothing():
+    """Rejects axes of another length, the narrowest ones, and a constant that forgets their rounding."""
+    rng = np.random.default_rng(4)
+    spread_out = rng.standard_normal((400, 12)) * np.geomspace(1.0, 0.01, 12)
+    rotation = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    values, axes = np.linalg.eigh(np.cov((spread_out @ rotation).T))
+    for rows in (1, 5, 12):
+        matrix = main_axes(axes, rows)
+        exact = float(np.linalg.svd(matrix)[1][0])
+        assert exact <= spectral_constant(matrix) <= 1.0 + 2.0**-20
+        assert np.abs(matrix @ matrix.T - np.eye(rows)).max() < 2.0**-20
+        explained = np.trace(np.cov(matrix @ (spread_out @ rotation).T).reshape(rows, rows))
+        assert explained == pytest.approx(values[::-1][:rows].sum(), rel=1e-4)
+        assert (matrix * 2.0**24 == np.rint(matrix * 2.0**24)).all()

@@ -75,6 +75,17 @@ def posterior(transitions: Transitions) -> np.ndarray:
     return np.reshape(found, (transitions.epsilon_index.max() + 1, -1))
 
 
+def k_gamma(transitions: Transitions, gamma: float = 2.0) -> np.ndarray:
+    """How many words give a word's output as often as it does, to a factor, run by run, (epsilons, words)."""
+    found = []
+    for counts in dense(transitions, int(transitions.output.max()) + 1):
+        counts = counts[np.unique(transitions.word)]
+        for row in counts:
+            near = (counts >= row / gamma * (1 - 1e-6)) & (counts <= row * gamma * (1 + 1e-6))
+            found.append((row * (near & (counts > 0)).sum(axis=0)).sum() / transitions.runs)
+    return np.reshape(found, (transitions.epsilon_index.max() + 1, -1))
+
+
 def risk(law: np.ndarray, prior: np.ndarray) -> float:
     """How often the best guesser names the input, by the law (inputs, outputs)."""
     return float((prior[:, None] / prior.sum() * law).max(axis=0).sum())
@@ -122,6 +133,7 @@ def grid(words: int = 64, vocabulary: int | None = None, **changes: object) -> G
         "runs": 60,
         "seed": 0,
         "vocabulary": vocabulary or words,
+        "first": vocabulary or words,
         "words": words,
         "confidence": 0.95,
         "eta": 0.05,

@@ -37,6 +37,7 @@ class MadeRelease:
             prior=prior / prior.sum(),
             table=(weights / weights.sum(axis=1, keepdims=True)).astype(np.float32),
             is_perturbed=np.ones(WORDS, dtype=np.bool_),
+            released=np.arange(OUTPUTS),
         )
 
     @property

@@ -112,7 +112,7 @@ def test_the_tables_are_the_packages(circle, measured, expected):
     assert facts["mechanisms"] == [{"mechanism": m, "estimator": e} for m, e in MECHANISMS.items()]
     assert table(measured, "words").column_names[:3] == ["mechanism", "epsilon", "word"]
     for spec, own in expected.items():
-        words = table(measured, "words", spec).drop_columns("posterior")
+        words = table(measured, "words", spec).drop_columns(["posterior", "k_gamma"])
         assert words.to_pylist() == by_word(word_statistics(own), circle)
         outputs = by_word(oracle.output_statistics(own), circle)
         rows = table(measured, "outputs", spec).to_pylist()
@@ -128,6 +128,7 @@ def test_the_summary_describes_the_tables(circle, measured, expected):
     posteriors = oracle.posterior(own)
     of_words = word_statistics(own).drop_columns(["n_w_low", "n_w_high"])
     of_words = of_words.append_column("posterior", pa.array(posteriors.ravel()))
+    of_words = of_words.append_column("k_gamma", pa.array(oracle.k_gamma(own).ravel()))
     rows = {
         (r["epsilon"], r["statistic"]): r for r in table(measured, "summary", "laplace").to_pylist()
     }
@@ -136,7 +137,7 @@ def test_the_summary_describes_the_tables(circle, measured, expected):
         for found in (of_words, oracle.output_statistics(own))
         for row in oracle.summary(found).to_pylist()
     ]
-    assert len(rows) == len(described) + 3 * len(EPSILONS) == len(EPSILONS) * 12
+    assert len(rows) == len(described) + 3 * len(EPSILONS) == len(EPSILONS) * 13
     for row in described:
         found = rows[EPSILONS[row["epsilon_index"]], row["statistic"]]
         for name in ("mean", "sd", "min", "p5", "p50", "p95", "max"):
@@ -272,3 +273,14 @@ def test_a_target_is_met_by_the_closed_form(tmp_path):
     assert summed[found["epsilon"]] == found["measured"]
     for name in ("words", "outputs", "summary"):
         assert set(table(output, name)["epsilon"].to_pylist()) == {*summed}
+
+
+def test_a_target_of_deniability_is_met_by_the_closed_form(tmp_path):
+    """Of two words 1 apart exponential gives each output e^(epsilon / 2) times as often to its own word."""
+    # Rejects a factor that counts one way, and a statistic that the search does not have.
+    pair = worlds.build(tmp_path, [[-0.5], [0.5]])
+    given = {"mechanism": "exponential", "epsilon": (1.0, 2.0), "gamma": 3.0}
+    facts = run(pair, tmp_path / "out", target="min(k_gamma) >= 1.5", **given)
+    (target,) = facts["target"]
+    assert target["epsilon"] <= 2.0 * math.log(3.0) * (1.0 + 1e-5) < target["missed"] * 1.001
+    assert target["measured"] == 2.0

@@ -322,3 +322,48 @@ def test_the_command_prints_the_answer(small, table, tmp_path):
     assert (
         result.output.splitlines()[-1] == f"Page, which is private: {tmp_path / 'out'}/report.html"
     )
+
+
+def test_vectors_are_attacked_and_chosen(small, table, tmp_path):
+    """Rejects floors or measures that are missing, and a choice of a setting that misses the target."""
+    labels = ["a" if "w1" in text.split() else "b" for text in TEXTS]
+    rows = {"id": list(range(ROWS)), "text": TEXTS, "label": labels, "person": labels}
+    write_table(tmp_path / "in.parquet", rows)
+    given = {
+        "mechanism": (),
+        "vectors": ["main-axes:dimension=5", "random"],
+        "epsilon": (1.0, 1e3),
+        "versions": 1,
+        "release_words": None,
+        "label": "label",
+        "author": "person",
+        "target": "linked <= 0.9",
+    }
+    facts = run(tmp_path / "in.parquet", small, tmp_path / "out", drawn=True, **given)
+    assert [row["epsilon"] for row in facts["settings"]] == [1.0, 1e3, 1.0, 1e3]
+    weak, strong, *_ = facts["settings"]
+    for name in ("recovered_words", "linked", "membership", "attribution", "distances", "auc"):
+        assert weak[f"{name}_low"] <= weak[name] <= strong[f"{name}_high"], name
+        assert weak[f"{name}_floor"] is not None and weak[f"{name}_ceiling"] is not None
+    assert strong["distances"] > 0.7 > 0.5 > abs(weak["distances"])
+    assert strong["linked"] > 0.9 and weak["membership_floor"] == 0.5
+    assert weak["spread"]["is_useless"] and not strong["spread"]["is_useless"]
+    target = facts["target"]
+    assert "--epsilon 1" in target["options"] and target["checked_on"]["met"]
+    assert target["command"].startswith("dptext vectors --input ")
+    named = {row["attacker"] for row in facts["risk"]}
+    assert named >= {"recovered_words", "recovered_words(nearest)", "linked", "membership"}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "What attackers get" in page and "main-axes" in page
+
+
+def test_words_vectors_are_evaluated_by_row(small, tmp_path):
+    """Rejects one vector for each text, and links between words of a row; labels are of rows."""
+    rows = {"id": list(range(ROWS)), "words": [text.split() for text in TEXTS]}
+    write_table(tmp_path / "in.parquet", rows)
+    given = {"mechanism": (), "vectors": ["main-axes"], "epsilon": (500.0,), "target": None}
+    given |= {"text": None, "tokens": "words", "versions": 1, "release_words": None}
+    facts = run(tmp_path / "in.parquet", small, tmp_path / "out", **given)
+    (setting,) = facts["settings"]
+    assert setting["recovered_words"] > 0.95 and "linked" not in setting
+    assert setting["spread"]["vectors"] == "words of the embedding"

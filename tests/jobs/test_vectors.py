@@ -10,11 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from dptext_spark.cli import main
-from dptext_spark.mechanisms.vectors import ProjectedVectors
+from dptext_spark.mechanisms.vectors import ProjectedVectors, PublicPrior
 from dptext_spark.noise import ReleaseNoise
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from dptext_spark.word_reader import WordReader
+from tests.helpers import worlds
 from tests.helpers.tables import hashes, refused, rows_of, spark_settings, write_table
 from tests.helpers.worlds import KEY, LABEL
 
@@ -25,10 +26,11 @@ FLOATS, DOUBLES = pa.list_(pa.float32()), pa.list_(pa.float64())
 
 
 def command(key_file, place):
-    """``dptext vectors`` in this process, at epsilon 10 under the fixed key."""
+    """``dptext vectors`` in this process, under the fixed key."""
 
-    def invoke(source, *arguments, output=place):
-        given = ["--input", source, "--output", output, "--epsilon", 10, "--key-file", key_file]
+    def invoke(source, *arguments, output=place, epsilon=10):
+        given = ["--input", source, "--output", output, "--key-file", key_file]
+        given += ["--epsilon", epsilon]
         given += ["--name", LABEL, *arguments]
         return CliRunner().invoke(main, ["vectors", *map(str, given)])
 
@@ -53,6 +55,7 @@ def write_rows(folder):
         "narrow": pa.array(vectors, FLOATS),
         "wide": pa.array(vectors, DOUBLES),
         "text": [f"w{row:02d} W{row % 7:02d}, unheardof{row}" for row in range(ROWS)],
+        "words": pa.array([[f"w{row:02d}", "unheardof", None][: row % 4] for row in range(ROWS)]),
     }
     folder.mkdir()
     pq.write_table(pa.table(columns), folder / "x.parquet", row_group_size=10)
@@ -64,7 +67,8 @@ def table(tmp_path):
     return write_rows(tmp_path / "in")
 
 
-ALL = ("--vector", "narrow", "--vector", "wide", "--text", "text", "--id", "id", "--keep", "id")
+ALL = ("--vector", "narrow", "--vector", "wide", "--text", "text", "--tokens", "words")
+ALL += ("--id", "id", "--keep", "id")
 
 
 @pytest.fixture(scope="module")
@@ -82,21 +86,32 @@ def kinds(output):
 
 def test_each_column_is_what_the_privatizer_gives_without_spark(ring, whole):
     got, source = rows_of(whole / "out"), pq.read_table(whole / "in")
-    assert [set(row) for row in got] == [{"id", "narrow", "wide", "text"}] * ROWS
+    assert [set(row) for row in got] == [{"id", "narrow", "wide", "text", "words"}] * ROWS
     assert kinds(whole / "out") == {
         "id": pa.int64(),
         "narrow": FLOATS,
         "wide": DOUBLES,
         "text": FLOATS,
+        "words": pa.list_(FLOATS),
     }
-    for column, length, embedding in (("narrow", 12, None), ("wide", 12, None), ("text", 2, ring)):
-        used = ProjectedVectors(epsilon=10.0, seed=7).of_length(length)
+    parameters = ProjectedVectors(epsilon=10.0, seed=7)
+    of_texts = PublicPrior.of(ring.space, words=10)
+    of_words = PublicPrior.of(ring.space)
+    for column, length, embedding, prior in (
+        ("narrow", 12, None, None),
+        ("wide", 12, None, None),
+        ("text", 2, ring, of_texts),
+        ("words", 2, ring, of_words),
+    ):
+        used = parameters.of_length(length, prior)
         fingerprint = embedding.fingerprint if embedding else ""
         noise = ReleaseNoise.of(
             KEY, salt=LABEL, noise_parameters=used.noise_parameters(), fingerprint=fingerprint
         )
         reader = None if embedding is None else WordReader(bundle=embedding, policy=WORDS_ALONE)
-        private = VectorSanitizer(mechanism=used, noise=noise, reader=reader)
+        private = VectorSanitizer(
+            mechanism=used, noise=noise, reader=reader, by_word=column == "words"
+        )
         values = source[column].combine_chunks()
         expected = private.sanitize(
             values, source["id"].combine_chunks(), column=column
@@ -107,13 +122,45 @@ def test_each_column_is_what_the_privatizer_gives_without_spark(ring, whole):
     ]  # each column has noise of its own
 
     projections = json.loads((whole / "out.projection.json").read_text())["projections"]
-    assert [p["columns"] for p in projections] == [["narrow", "wide"], ["text"]]
-    for described, length in zip(projections, (12, 2), strict=True):
-        expected = ProjectedVectors(epsilon=10.0, seed=7).of_length(length).to_json()
+    assert [p["columns"] for p in projections] == [["narrow", "wide"], ["text"], ["words"]]
+    for described, length, prior in zip(
+        projections, (12, 2, 2), (None, of_texts, of_words), strict=True
+    ):
+        expected = parameters.of_length(length, prior).to_json()
         assert {name: described[name] for name in expected} == expected
     guarantees = json.loads((whole / "out.private" / "report.json").read_text())["guarantees"]
-    expected = [(["narrow", "wide"], False), (["text"], True)]
+    expected = [(["narrow", "wide"], False), (["text"], True), (["words"], True)]
     assert [(g["columns"], bool(g["fingerprint"])) for g in guarantees] == expected
+    public = json.loads((whole / "out.release.json").read_text())
+    assert [g.get("spread", {}).get("vectors", "") for g in public["guarantees"]] == [
+        "",
+        "texts of 10 words of the embedding",
+        "words of the embedding",
+    ]
+
+
+def test_noise_that_hides_everything_is_named(dptext, ring, table):
+    """Rejects a release of mere noise that nothing on the terminal tells of, before the work and after it."""
+    texts = ("--text", "text", "--embedding", ring.path, "--dry-run")
+    result = done(dptext(table, *texts, epsilon=0.01))
+    assert "Warning: column text: The noise is" in result.stderr
+    assert "WARNING: a constant would serve nearly as well. Raise --epsilon" in result.stdout
+    strong = done(dptext(table, *texts, epsilon=50))
+    assert "Warning: column" not in strong.output and "WARNING" not in strong.output
+    assert "The release keeps" in strong.stdout
+
+
+def test_vectors_on_the_axes_of_public_ones(dptext, table, tmp_path):
+    """Rejects axes of the private vectors: a bundle of their kind gives them, and its length decides."""
+    (tmp_path / "public").mkdir()
+    public = worlds.build(tmp_path / "public", worlds.uneven(40, 12))
+    axes = ("--vector", "narrow", "--projection", "main-axes", "--dimension", 2)
+    result = done(dptext(table, *axes, "--embedding", public.path))
+    (projection,) = json.loads((tmp_path / "out.projection.json").read_text())["projections"]
+    prior = PublicPrior.of(public.space)
+    used = ProjectedVectors(epsilon=10.0, projection="main-axes", dimension=2)
+    assert projection["matrix"] == used.of_length(12, prior).to_json()["matrix"]
+    assert "words of the embedding are" in result.output
 
 
 def test_partitions_and_batches_do_not_matter(dptext, spark, ring, whole, tmp_path):
@@ -231,7 +278,7 @@ def test_columns_and_ids_that_cannot_be_used(dptext, ring, ball, table, tmp_path
         ),
         (
             dptext(table, "--text", "text", "--embedding", ball.path),
-            "cannot be averaged in this.*geometry poincare",
+            "has no vectors to release.*geometry poincare",
         ),
         (
             dptext(table, "--vector", "narrow", "--dimension", 13),

@@ -190,7 +190,9 @@ def test_bounds_of_distances_accept_what_distances_accept(metric):
     radii = distances - scale * np.random.default_rng(9).random(count)
     cache = Lists.cache(words=count, release_words=1, size=0)
     empty = replace(cache, starts=np.zeros(count, dtype=np.int64), radii=radii)
-    choice = ExponentialChoice(near=near, epsilon=3.0 / scale, truncate=1.5 * scale, cache=cache)
+    choice = ExponentialChoice(
+        near=near, epsilon=3.0 / scale, truncate=1.5 * scale, cache=cache, outputs=1
+    )
     weights = np.exp((np.minimum(distances, choice.truncate) - radii) * (-choice.epsilon / 2.0))
     uniforms = np.full((count, 3), MOST)
     uniforms[:, 1] = (rows + 0.5) / metric.words
@@ -287,7 +289,9 @@ def test_large_vocabularies_take_bounded_memory():
     near = screening(EuclideanMetric(vectors=vectors), 200_000)
     cache = Lists.cache(words=200_000, release_words=200_000, size=1 << 10)
     # At no price all words are listed.
-    choice = ExponentialChoice(near=near, epsilon=4.0, truncate=1e9, cache=cache, listed=0.0)
+    choice = ExponentialChoice(
+        near=near, epsilon=4.0, truncate=1e9, cache=cache, listed=0.0, outputs=200_000
+    )
     tracemalloc.start()
     choice(np.arange(60), np.full((60, UNIFORMS), 0.4))
     peak = tracemalloc.get_traced_memory()[1]

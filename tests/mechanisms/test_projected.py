@@ -14,14 +14,15 @@ from dptext_spark.accounting.resolution import rounded_vector_distance
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry.projection import (
-    RandomProjection,
+    PublicProjection,
     gaussian_projection,
     spectral_constant,
 )
 from dptext_spark.guarantee import rounded_up
 from dptext_spark.mechanisms import Projection, mechanism, projected
+from dptext_spark.mechanisms.mechanism import PUBLIC_WORDS
 from dptext_spark.mechanisms.projected import vocabulary_stretch
-from dptext_spark.mechanisms.vectors import ProjectedVectors
+from dptext_spark.mechanisms.vectors import ProjectedVectors, PublicPrior, VectorSetting
 from dptext_spark.options import VectorsOptions
 from tests.helpers import worlds
 from tests.helpers.worlds import among
@@ -38,7 +39,7 @@ def test_the_constant_is_computed_once_and_again_where_it_is_damaged(tmp_path, m
 
     def found(bundle, seed=0):
         """As a later run finds it: of a bundle that is opened anew."""
-        project = RandomProjection(gaussian_projection(seed, 4, 10))
+        project = PublicProjection(gaussian_projection(seed, 4, 10))
         return vocabulary_stretch(Embedding.open(bundle.path), project)
 
     constant, other = (found(bundle) for bundle in bundles)
@@ -204,3 +205,112 @@ def test_good_options():
     assert options.projection_path == "out.projection.json"
     assert options.published >= {"vector", *ProjectedVectors.model_fields}
     assert options.to_json()["key"] == "file" and "/secret/place" not in str(options.to_json())
+
+
+def prior_of(embedding, words=10):
+    return PublicPrior.of(embedding.space, words=words)
+
+
+def test_axes_are_those_of_the_public_embedding(small, tmp_path):
+    """Rejects axes learned from the private vectors, and noise that two matrices share."""
+    used = ProjectedVectors(epsilon=5.0, dimension=4).of_length(small.dimension, prior_of(small))
+    covariance = np.cov(small.vectors.astype(float).T)
+    matrix = used.projection.matrix
+    strongest = np.linalg.eigh(covariance)[1][:, ::-1][:, :4].T
+    assert np.abs(np.abs((matrix * strongest).sum(axis=1)) - 1.0).max() < 1e-5
+    assert np.array(used.to_json()["matrix"]).tobytes() == matrix.tobytes()
+    # A worker has no other source than this value.
+    assert pickle.loads(pickle.dumps(used)).projection.matrix.tobytes() == matrix.tobytes()
+    shape = (len(small.words), small.dimension)
+    turned = worlds.build(tmp_path, worlds.uneven(*shape, seed=9))
+    another = ProjectedVectors(epsilon=5.0, dimension=4).of_length(50, prior_of(turned))
+    # Their constants may be equal.
+    contexts = [{**noise.noise_parameters(), "constant": 1.0} for noise in (used, another)]
+    assert contexts[0] != contexts[1]
+    assert used.noise_parameters()["projection"] == "main-axes"
+    assert PUBLIC_WORDS in used.guarantee().assumptions
+
+
+def test_the_noise_of_main_axes_covers_their_stretch(small):
+    """Rejects Delta = 1 for rows that rounding left a little longer, and rows of another length."""
+    for dimension in (1, 7, 50):
+        setting = ProjectedVectors(epsilon=5.0, dimension=dimension)
+        used = setting.of_length(50, prior_of(small))
+        stretch = float(np.linalg.svd(used.projection.matrix)[1][0])
+        assert stretch <= used.sensitivity <= 1.0 + 2.0**-20
+        assert used.guarantee().loss(1.0) == pytest.approx(5.0, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "has_prior", "expected"),
+    [
+        ({}, False, "random"),
+        ({}, True, "main-axes"),
+        ({"projection": "random"}, True, "random"),
+        ({"sensitivity": "paper"}, True, "random"),
+        ({"projection": "main-axes", "sensitivity": "paper"}, True, "no --sensitivity paper"),
+        ({"projection": "main-axes"}, False, "Got: none"),
+        ({"dimension": 51}, True, "at most 50"),
+    ],
+)
+def test_which_projection_is_taken(small, parameters, has_prior, expected):
+    prior = prior_of(small) if has_prior else None
+    setting = ProjectedVectors(**{"epsilon": 30.0, "dimension": 50} | parameters)
+    if expected in ("random", "main-axes"):
+        assert VectorSetting(noise=setting.of_length(50, prior)).name == expected
+        return
+    with pytest.raises(ConfigError, match=expected):
+        setting.of_length(50, prior)
+
+
+def test_axes_of_another_length_are_refused(small):
+    with pytest.raises(ConfigError, match=r"an --embedding of 7 dimensions.*Got: 50"):
+        ProjectedVectors(epsilon=1.0).of_length(7, prior_of(small))
+
+
+def test_what_noise_leaves_is_what_a_regression_finds(small):
+    """Rejects noise of variance m / epsilon² a coordinate, and covariances of words for texts."""
+    prior = prior_of(small, words=4)
+    used = ProjectedVectors(epsilon=3.0, dimension=3).of_length(50, prior)
+    rng = np.random.default_rng(0)
+    words = small.vectors[rng.integers(0, len(small.words), (40_000, 4))].astype(float)
+    texts = words.mean(axis=1)
+    uniforms = rng.random((len(texts), 4))
+    released = np.column_stack([used(texts.copy(), uniforms), np.ones(len(texts))])
+    rest = texts - released @ np.linalg.lstsq(released, texts, rcond=None)[0]
+    variance = np.square(texts - texts.mean(axis=0)).sum()
+    assert used.spread.variance == pytest.approx(1 - np.square(rest).sum() / variance, abs=0.01)
+    pairs = np.linalg.norm(texts[::2] - texts[1::2], axis=1)
+    assert used.spread.distance == pytest.approx(np.sqrt(np.square(pairs).mean()), rel=0.02)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 5.0, 500.0])
+def test_the_default_dimension_keeps_nearly_most_of_the_prior(small, epsilon):
+    """Rejects a number of axes that ignores epsilon, and one axis more than is needed."""
+    prior = prior_of(small)
+    setting = ProjectedVectors(epsilon=epsilon)
+    parts = []
+    for dimension in range(1, 51):
+        of_dimension = ProjectedVectors(epsilon=epsilon, dimension=dimension)
+        parts.append(of_dimension.of_length(50, prior).spread.variance)
+    best = setting.of_length(50, prior)
+    assert best.spread.variance >= 0.969 * max(parts)
+    assert all(part < 0.971 * max(parts) for part in parts[: best.dimension - 1])
+    assert best.spread.is_useless == (best.spread.variance < 0.1)
+    assert ("WARNING" in best.spread.describe()) == best.spread.is_useless
+
+
+def test_words_on_main_axes(small):
+    """Rejects noise of a random matrix's length, and parameters that the projection does not have."""
+    used = mechanism("projection:projection=main-axes,dimension=10", epsilon=4.0)
+    assert used.spec == "projection:projection=main-axes,dimension=10"
+    parameters = used.noise_parameters(50)
+    assert parameters["projection"] == "main-axes" and "seed" not in parameters
+    assert "projection" not in Projection(epsilon=4.0).noise_parameters(50)
+    vectors = small.vectors.astype(float)
+    axes = np.linalg.eigh(np.cov(vectors.T))[1][:, ::-1][:, :10].T
+    assert used.constant(small) == pytest.approx(largest_stretch(vectors, axes), abs=1e-6)
+    assert "10 main axes of the embedding" in used.guarantee(small).describe()
+    for wrong in ("", ",dimension=10,sensitivity=paper"):
+        with pytest.raises(ConfigError, match="needs"):
+            mechanism(f"projection:projection=main-axes{wrong}", epsilon=4.0)

@@ -15,7 +15,7 @@ from dptext_spark.report.facts import Report, describe, describe_counts, release
 from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.search import code_files, kernel
 from dptext_spark.search.ivf import IvfSearch
-from dptext_spark.text.identifiers import MARKS
+from dptext_spark.text.patterns.names import MARKS
 from tests.helpers.worlds import among
 
 MECHANISM = Laplace(epsilon=2.0)
@@ -82,7 +82,7 @@ def test_the_json_is_complete_and_what_may_be_shared_has_no_count_but_that_of_ro
     value = json.loads(report.to_json())
     assert list(value) == [
         "format_version", "guarantee", "scope", "private_scope", "options", "row_id", "kept", "embedding",
-        "search", "rows", "columns", "versions",
+        "search", "identifier_patterns", "rows", "columns", "versions",
     ]  # fmt: skip
     assert value["guarantee"] == json.loads(json.dumps(MECHANISM.guarantee(line).to_json()))
     assert (

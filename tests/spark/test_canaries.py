@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructFi
 from dptext_spark import Laplace, TextPrivatizer, privatize
 from dptext_spark.cli import main
 from dptext_spark.spark.versions import to_arrow
-from dptext_spark.text.identifiers import Surrogates
+from dptext_spark.text.actions import Surrogate
 from tests.helpers.canaries import IDENTIFIERS, found, key_forms, text_forms
 from tests.helpers.lakes import IcebergLake
 from tests.helpers.tables import spark_settings
@@ -164,7 +164,7 @@ def inputs(frame, place, spark):
 SECRETS = {
     **{name: text_forms(word) for name, word in (CANARIES | IDENTIFIERS).items()},
     "key": key_forms(KEY.secret),
-    "surrogates' key": key_forms(Surrogates("a").key(KEY).secret),
+    "surrogates' key": key_forms(Surrogate("a").key(KEY).secret),
 }
 
 

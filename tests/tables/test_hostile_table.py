@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.text.identifiers import MARKS
+from dptext_spark.text.patterns.names import MARKS
 from tests.helpers.tables import hashes, rows_of, run_table, write_table
 from tests.helpers.worlds import sanitizer
 

@@ -16,7 +16,7 @@ from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.parquet import Parquet
 from dptext_spark.tables.sampling import SAMPLE_ROWS, SAMPLE_TASKS, Coverage, Sample
 from dptext_spark.text.columns import SLICE_BYTES
-from dptext_spark.text.patterns.find import TYPES
+from dptext_spark.text.patterns.names import TYPES
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.word_reader import WordReader
 from tests.helpers.tables import run_table, write_table

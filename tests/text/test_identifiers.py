@@ -9,7 +9,8 @@ import pytest
 from dptext_spark import Laplace, Release, Sanitizer, TextPolicy
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.noise import NoiseKey
-from dptext_spark.text.patterns.find import NUMBER, OPTIONAL, TYPES, find
+from dptext_spark.text.patterns.find import find
+from dptext_spark.text.patterns.names import NUMBER, OPTIONAL, TYPES
 from tests.helpers import worlds
 
 ALL = frozenset([*TYPES, NUMBER])
@@ -440,13 +441,13 @@ def test_a_stand_in_is_equal_in_all_tables_and_for_all_spellings(small):
 def test_surrogates_need_a_key_that_is_kept(small):
     policy = TextPolicy(identifiers="surrogate:a:phone,email")
     release = Release.open(embedding=small, mechanism=EXACT, policy=policy)
-    with pytest.raises(ConfigError, match=r"surrogate:a:email,phone needs a key.*Give --key-file"):
+    with pytest.raises(ConfigError, match=r"surrogate:a has them, need a key.*Give --key-file"):
         Sanitizer.open(release)
     made = Sanitizer.open(release, worlds.KEY)
     assert pickle.loads(
         pickle.dumps(made)
-    ).surrogates == made.surrogates and "NoiseKey" not in repr(made)
+    ).action_keys == made.action_keys and "NoiseKey" not in repr(made)
     assert worlds.KEY.secret not in pickle.dumps(made)
     assert re.search(
-        r"\(email, phone\).*PSEUDONYMS, OUTSIDE OF THE BOUND", " ".join(policy.describe())
+        r"Marks of email, phone.*PSEUDONYMS, OUTSIDE OF THE BOUND", " ".join(policy.describe())
     )

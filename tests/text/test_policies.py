@@ -14,8 +14,8 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.text.columns import DROP
-from dptext_spark.text.identifiers import MARKS
 from dptext_spark.text.layout import Layout
+from dptext_spark.text.patterns.names import MARKS
 from dptext_spark.text.policies import (
     AllWords,
     Drop,

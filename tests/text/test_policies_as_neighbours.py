@@ -260,9 +260,9 @@ def as_it_stands(token):
     return token, token.lower()
 
 
-def by_the_word_before(text, types):
+def by_the_word_before(text, types, user):
     """What stands before a span makes it more likely that it is one."""
-    return [span for span in find(text, types) if len(text[: span[0]].strip()) % 2]
+    return [span for span in find(text, types, user) if len(text[: span[0]].strip()) % 2]
 
 
 def with_letters(values, spans, letter):

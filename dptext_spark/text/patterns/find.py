@@ -48,14 +48,6 @@ PATTERNS: Final = (
     *CODES,
     *NUMBERS,
 )
-TYPES: Final = (
-    *("email", "url", "iban", "card", "ip", "date", "phone", "mac", "path", "handle", "time"),
-    *("coordinates", "age", "ssn", "nino", "dni", "fiscale", "nir", "cpf"),
-)
-"""What is marked by default."""
-OPTIONAL: Final = ("pesel", "steuerid", "bsn", "nhs", "code")
-"""What only a check digit, or less, distinguishes from other numbers: marked where it is named."""
-NUMBER: Final = "number"
 _REVISION: Final = "3"  # another one whenever what is found changes without its pattern
 VERSION: Final = hashlib.sha256(
     f"{[(p.type, p.regex.pattern) for p in PATTERNS]}{SHA256}{_REVISION}".encode()

@@ -20,16 +20,23 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Self
 
 import regex
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import (
+    no_info_plain_validator_function,
+    plain_serializer_function_ser_schema,
+)
 
 from dptext_spark.errors import ConfigError, nearest
 from dptext_spark.text.patterns.forms import canonical
+from dptext_spark.text.patterns.names import MARKS
 from dptext_spark.text.patterns.numbers import is_luhn
 from dptext_spark.text.patterns.pattern import W
 from dptext_spark.text.patterns.view import View
@@ -72,6 +79,49 @@ class UserPatterns:
     types: tuple[UserType, ...] = ()
     allow: tuple[str, ...] = ()
     allow_patterns: tuple[str, ...] = ()
+    place: str = field(default="", compare=False)  # the file, where they are from one
+
+    def __str__(self) -> str:
+        return self.place
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Build the schema of a field: read from a file's path or its content, written as that."""
+        return no_info_plain_validator_function(
+            cls._validated, serialization=plain_serializer_function_ser_schema(cls.to_json)
+        )
+
+    @classmethod
+    def _validated(cls, value: Self | Path | str | Mapping[str, Any]) -> Self:
+        if isinstance(value, cls):
+            return value
+        try:
+            if isinstance(value, Mapping):
+                return cls.of(value, MARKS)
+            return cls.read(Path(str(value)), MARKS)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of a file with these patterns."""
+        types = []
+        for user_type in self.types:
+            entries = asdict(user_type).items()
+            types.append({name: entry for name, entry in entries if entry})
+        lists = {"allow": [*self.allow], "allow_patterns": [*self.allow_patterns]}
+        return {"types": types, **lists}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the types."""
+        return [user_type.name for user_type in self.types]
+
+    def of_types(self, names: Collection[str]) -> Self:
+        """Return these patterns without types of other names."""
+        types = tuple(user_type for user_type in self.types if user_type.name in names)
+        return replace(self, types=types)
 
     @classmethod
     def read(cls, path: Path, known: tuple[str, ...]) -> Self:
@@ -86,7 +136,7 @@ class UserPatterns:
             raise ConfigError(
                 "The file of patterns is not TOML", got=f"{path.name}: {error}"
             ) from None
-        return cls.of(table, known)
+        return replace(cls.of(table, known), place=str(path))
 
     @classmethod
     def of(cls, table: Mapping[str, Any], known: tuple[str, ...]) -> Self:
@@ -150,7 +200,7 @@ class UserPatterns:
     @property
     def identity(self) -> str:
         """What decides which parts of texts are marks, for the noise's context."""
-        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(self.to_json()).encode()).hexdigest()[:12]
 
     def find(self, text: str) -> list[tuple[int, int, str]]:
         """Find spans of the user's types: the first type that takes a place has it."""

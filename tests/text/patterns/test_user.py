@@ -5,7 +5,8 @@ import pickle
 import pytest
 
 from dptext_spark.errors import ConfigError
-from dptext_spark.text.patterns.find import NUMBER, TYPES, find
+from dptext_spark.text.patterns.find import find
+from dptext_spark.text.patterns.names import NUMBER, TYPES
 from dptext_spark.text.patterns.user import UserPatterns
 
 FILE = """

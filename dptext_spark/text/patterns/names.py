@@ -1,0 +1,23 @@
+"""The names of types of identifiers."""
+
+from typing import Final
+
+TYPES: Final = (
+    *("email", "url", "iban", "card", "ip", "date", "phone", "mac", "path", "handle", "time"),
+    *("coordinates", "age", "ssn", "nino", "dni", "fiscale", "nir", "cpf"),
+)
+"""What is marked by default."""
+
+OPTIONAL: Final = ("pesel", "steuerid", "bsn", "nhs", "code")
+"""What only a check digit, or less, distinguishes from other numbers: marked where it is named."""
+
+NUMBER: Final = "number"
+
+SPAN: Final = "mask"
+"""What a column of spans marks, in place of a pattern."""
+
+USER: Final = "user"
+"""Counts marks of all types of a user's own."""
+
+MARKS: Final = (*TYPES, *OPTIONAL, NUMBER, SPAN, USER)
+"""All marks, but for types of a user's own, which have other names."""

@@ -1,8 +1,24 @@
 """Sanitize text columns on Spark under metric differential privacy.
 
-Each name is imported when it is first used: the command line is to hear signals before the
-libraries are loaded, and what runs on Spark alone needs pyspark.
+    from dptext_spark import Laplace, privatize
+
+    released = privatize(
+        df, text="text", id="id", embedding="glove-50d", mechanism=Laplace(epsilon=8)
+    )
+
+Without Spark, texts in and sanitized texts out:
+
+    from dptext_spark import Laplace, Release, Sanitizer
+
+    release = Release.open(embedding="glove-50d", mechanism=Laplace(epsilon=8))
+    result = Sanitizer.open(release).sanitize(["play some jazz"], [1], column="text")
+    print(release.guarantee(), result.values)
+
+``build_embedding`` makes the bundle "glove-50d" from public word vectors.
 """
+
+# Each name is imported when it is first used: the command line is to hear signals before the
+# libraries are loaded, and what runs on Spark alone needs pyspark.
 
 from __future__ import annotations
 
@@ -73,4 +89,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return [*__all__]

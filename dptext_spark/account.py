@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from dptext_spark.display import table
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
 from dptext_spark.geometry import Floats
@@ -22,7 +23,6 @@ from dptext_spark.guarantee import (
 )
 from dptext_spark.options import AccountOptions
 from dptext_spark.report.facts import Facts, Report, embedding_json
-from dptext_spark.report.text import table
 
 _DIGITS: Final = 4
 _PERCENTILES: Final = (5, 25, 50, 75, 95)

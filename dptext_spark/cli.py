@@ -18,6 +18,7 @@ import click
 from pydantic.fields import FieldInfo
 
 from dptext_spark import interrupts
+from dptext_spark.arguments import ON_COMMAND_LINE
 from dptext_spark.bars import drop_unwritten, stage, tell
 from dptext_spark.errors import (
     ConfigError,
@@ -196,11 +197,19 @@ class _Command(click.Command):
                 continue
             times = params.count(option)
             if times > 1:
-                raise click.UsageError(
-                    f"Option {option.opts[0]} must be given once; got it {times} times.", ctx
-                )
+                model = getattr(self, "model", Options)
+                what = f"Option {option.opts[0]} must be given once; got it {times} times."
+                do = model.once.get(str(option.name), "")
+                raise click.UsageError(f"{what} {do}".rstrip(), ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
+        token = ON_COMMAND_LINE.set(True)
+        try:
+            return self._invoke(ctx)
+        finally:
+            ON_COMMAND_LINE.reset(token)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         # What libraries log of connections that break off is no message of ours.
         logging.getLogger().addHandler(logging.NullHandler())
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import ROUND_CEILING, Decimal
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from dptext_spark.accounting.laws import LossLaw, loss_beyond
+from dptext_spark.display import Displayed
 from dptext_spark.geometry import Floats
 from dptext_spark.geometry.metric import Metric
 from dptext_spark.noise import UNIFORM_BITS
@@ -96,7 +97,7 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Guarantee(Claim):
+class Guarantee(Displayed, Claim):
     """A metric differential privacy guarantee, P[M(w)=y] <= exp(loss(d(w, w'))) P[M(w')=y]."""
 
     mechanism: str
@@ -156,8 +157,13 @@ class Guarantee(Claim):
             "words": self.describe(),
         }
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._headline}, {self.metric})"
+    def blocks(self) -> Iterator[Any]:
+        """Yield the summary, and a table of how far the odds of two inputs can change."""
+        yield self.summary().split("\n")
+        yield {
+            "title": "Odds change by a factor of at most",
+            "table": [*_loss_table(self.losses())],
+        }
 
     @property
     def _headline(self) -> str:
@@ -174,11 +180,12 @@ class Guarantee(Claim):
         inputs = "two inputs at distance 1"
         if self.distances is not None:
             inputs = "a word and its nearest neighbour"
+        worst_case = f"Worst case: a factor of {factor(losses[0]['pure'])}."
         return (
             f"{self._headline}.\n"
-            f"Nearly all outputs: odds between {inputs} shift by at most "
-            f"{factor(losses[0][delta])} (except with probability {delta}).\n"
-            f"Worst case: {factor(losses[0]['pure'])}. {self._weakness(losses)}".rstrip()
+            f"For nearly all outputs, the odds between {inputs} change by a factor of at most "
+            f"{factor(losses[0][delta])} (failure probability {delta}).\n"
+            f"{worst_case} {self._weakness(losses)}".rstrip()
         )
 
     def describe(self) -> str:
@@ -232,13 +239,22 @@ class Guarantee(Claim):
         delta = f"{DELTAS[0]:g}"
         nearest, _, hundredth, *_ = losses
         if nearest[delta] > WEAK_LOSS:
-            return "This bound alone is too weak: measure how often words are replaced."
-        if hundredth[delta] > WEAK_LOSS:
             return (
-                "By itself it protects among nearest words at best: measure how often words are "
-                "replaced."
+                "This bound is too weak to hide a word even among its nearest neighbours: measure "
+                "how often words are replaced."
             )
+        if hundredth[delta] > WEAK_LOSS:
+            return "This bound is too weak to hide a word among more than its nearest neighbours."
         return ""
+
+
+def _loss_table(losses: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """Yield a row for each input that a word is compared with."""
+    deltas = [f"{delta:g}" for delta in DELTAS]
+    yield ["", "distance", *(f"failure {delta}" for delta in deltas), "worst case"]
+    for loss in losses:
+        bounds = [factor(loss[name]) for name in (*deltas, "pure")]
+        yield [loss["from"], f"{loss['distance']:.3g}", *bounds]
 
 
 def _loss_line(loss: Mapping[str, Any]) -> str:

@@ -35,6 +35,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
+from dptext_spark.arguments import as_path, must_be
 from dptext_spark.errors import ConfigError
 
 FORMAT_VERSION: Final = 1
@@ -58,6 +59,10 @@ class NoiseKey:
     secret: bytes
 
     def __post_init__(self) -> None:
+        if not isinstance(self.secret, bytes):
+            raise must_be(
+                "secret", f"{KEY_BYTES} bytes", self.secret, "Read a file with NoiseKey.read(path)"
+            )
         if len(self.secret) != KEY_BYTES:
             raise ConfigError(
                 "The noise key has the wrong length",
@@ -75,8 +80,18 @@ class NoiseKey:
         return cls(secrets.token_bytes(KEY_BYTES))
 
     @classmethod
-    def read(cls, path: Path) -> NoiseKey:
+    def of(cls, key: NoiseKey | Path | str | None) -> NoiseKey | None:
+        """Return a key, read if this is the path of a key file; None stays None."""
+        if key is None or isinstance(key, NoiseKey):
+            return key
+        if isinstance(key, str | Path):
+            return cls.read(key)
+        raise must_be("key", "a NoiseKey, or the path of a key file", key, _MAKE_KEY)
+
+    @classmethod
+    def read(cls, path: Path | str) -> NoiseKey:
         """Read a key file: 32 random bytes or 64 hexadecimal digits, open to its owner alone."""
+        path = as_path(path, "path")
         try:
             mode = path.stat().st_mode
             content = path.read_bytes()

@@ -22,6 +22,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     PlainSerializer,
     Strict,
     ValidationError,
@@ -29,7 +30,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from dptext_spark.accounting.row_budget import LEAST_ROW_DELTA, RowBudget
+from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.calibration.recall import RECALL, chosen_search
 from dptext_spark.calibration.statistics import CONFIDENCE, ETA, GAMMA
 from dptext_spark.calibration.target import Target
@@ -117,29 +118,9 @@ def read_by(read: Callable[[Any], object]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def read_row_budget(spec: str, within: float = 1.0) -> RowBudget:
-    """Read ``LOSS:within=DISTANCE,delta=PROBABILITY``.
-
-    By default each word moves as far as ``within``.
-    """
-    try:
-        loss, listed = parsed(spec)
-        parameters = {"within": within}
-        for name, value in listed.items():
-            parameters[name] = float(value)
-        return RowBudget(loss=float(loss), **parameters)
-    except (ConfigError, TypeError, ValueError):
-        raise ConfigError(
-            "Option --row-budget has a wrong value",
-            allowed="LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY "
-            f"{LEAST_ROW_DELTA:g} or more, the others 1e-12 to 1e+18",
-            got=repr(spec),
-        ) from None
-
-
 def check_row_budget(spec: str) -> str:
     """Return a row budget in its one form, by which a checkpoint compares it."""
-    read_row_budget(spec)
+    RowBudget.of(spec)
     loss, parameters = parsed(spec)
     pairs = [f"{name}={_shortest(value)}" for name, value in sorted(parameters.items())]
     return ":".join(filter(None, [_shortest(loss), ",".join(pairs)]))
@@ -192,6 +173,10 @@ LocalPath: TypeAlias = Annotated[Path, Strict(False), AfterValidator(_expanded)]
 TablePath: TypeAlias = Annotated[
     str, Field(min_length=1), AfterValidator(os.path.expanduser), "PATH"
 ]
+# In Python a key itself will do, which no dump of options may have.
+KeyFile: TypeAlias = Annotated[
+    LocalPath | InstanceOf[NoiseKey], PlainSerializer(lambda _: "not shown")
+]
 Column: TypeAlias = Annotated[str, "COLUMN"]
 Columns: TypeAlias = tuple[Column, ...]
 Pair: TypeAlias = Annotated[str, Field(pattern="^[^=]+="), "NAME=VALUE"]
@@ -240,6 +225,7 @@ class Options(BaseModel):
         runner: The module whose ``run(options)`` does the work.
         on_spark: Whether the work may need a Spark session.
         on_connect: Whether that may be one of Spark Connect.
+        once: What to do in place of giving an option again, by its name.
     """
 
     model_config = ConfigDict(
@@ -256,6 +242,7 @@ class Options(BaseModel):
     runner: ClassVar[str] = "dptext_spark.jobs.{command}"
     on_spark: ClassVar[bool] = True
     on_connect: ClassVar[bool] = False
+    once: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -481,7 +468,7 @@ class TableOptions(InputOptions):
     except_: Columns = TABLE(
         "column to drop although --keep '*' is given; repeatable", (), alias="except"
     )
-    key_file: LocalPath | None = NOISE(
+    key_file: KeyFile | None = NOISE(
         "file with a 32-byte key, mode 0600; repeats a release; default: fresh key",
         None,
         repr=False,
@@ -522,9 +509,18 @@ class TableOptions(InputOptions):
         return self.beside("release.json")
 
     @property
+    def page_path(self) -> str:
+        """Where the page goes that can be signed."""
+        return self.beside("release.html")
+
+    @property
     def files(self) -> tuple[tuple[str, str], ...]:
         """What the job writes besides its output: a name and its path."""
-        return ("Public report", self.public_report_path), ("Report", self.report_path)
+        return (
+            ("Public report", self.public_report_path),
+            ("Report", self.report_path),
+            ("Page to sign", self.page_path),
+        )
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
@@ -542,15 +538,13 @@ class TableOptions(InputOptions):
         if self.dry_run:
             written = "."
             if self.reports:
-                written = f" except the report: {self.report_path}"
+                written = f" except the page {self.page_path} and the report: {self.report_path}"
             return f"Dry run: all options are right, nothing was written{written}"
         return "\n".join(printable(f"{what}: {path}") for what, path in self.results)
 
     def noise_key(self) -> NoiseKey:
         """Read the key, or make a fresh one; a ConfigError where the key file cannot be used."""
-        if self.key_file is None:
-            return NoiseKey.generate()
-        return NoiseKey.read(self.key_file)
+        return NoiseKey.of(self.key_file) or NoiseKey.generate()
 
     def column_conflicts(self, **kinds: tuple[str, ...]) -> Iterator[ConfigError]:
         """Yield what is wrong with the columns to sanitize, by the options that name them."""
@@ -581,7 +575,9 @@ class TableOptions(InputOptions):
         values = super().to_json()
         values.pop("search", None)
         values.pop("key-file")
-        values["key"] = "file" if self.key_file else "fresh, not kept"
+        values["key"] = "fresh, not kept"
+        if self.key_file is not None:
+            values["key"] = "given" if isinstance(self.key_file, NoiseKey) else "file"
         return values
 
 
@@ -655,6 +651,52 @@ class TryOptions(PolicyOptions, GridOptions):
     embedding: LocalPath = WORDS(EMBEDDING)
     release_words: int | None = WORDS(RELEASE_WORDS, None)
     draws: int = NOISE("number of times that each setting sanitizes the sentence", 3, ge=1, le=1000)
+
+
+class DoctorOptions(Options):
+    """Check Java, Spark, memory, bundle and key.
+
+    Everything is tried in one go. The exit code is 1 where something fails.
+    """
+
+    command = "doctor"
+    usage = "--embedding glove-50d --key-file release.key --output sanitized"
+    first = "embedding key-file output"
+    on_connect = True
+
+    embedding: LocalPath | None = BUNDLE(f"{EMBEDDING}, to be checked", None)
+    key_file: LocalPath | None = NOISE("key file to be checked", None, repr=False)
+    output: TablePath | None = OUTPUT("output that a release will have, to be checked", None)
+
+    def finish(self, report: Any) -> str:
+        """Fail where a check failed."""
+        report.finish(None)
+        return ""
+
+
+class SuggestOptions(Options):
+    """Look at a table, and propose a release.
+
+    It says which columns look like texts, ids, people and times, by counts alone.
+    """
+
+    command = "suggest"
+    usage = "--input queries.parquet --embedding glove-50d"
+    first = "embedding where"
+
+    input: TablePath = TABLE("file, folder, or table name (--format table, iceberg)")
+    format: str = TABLE(f"format of the input: {TABLE_FORMATS}", "parquet", min_length=1)
+    read_option: Pairs = TABLE(
+        "option of Spark's reader, e.g. header=true; repeatable", (), repr=False
+    )
+    where: Annotated[str, Field(min_length=1), "SQL"] | None = TABLE(
+        "condition on rows to look at", None, repr=False
+    )
+    embedding: LocalPath | None = WORDS(f"{EMBEDDING}, to see how many words it knows", None)
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        return _pairs(self.read_option)
 
 
 class CalibrateOptions(GridOptions):
@@ -745,6 +787,10 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         "--target 'recovery(top1) <= 0.2'"
     )
     first = "text tokens id vectors sample target oov"
+    once = {
+        "text": "Evaluate each column by itself, and release all at the smallest epsilon: what a "
+        "row loses adds up over its columns."
+    }
 
     specs: Annotated[tuple[MechanismSpec, ...], DISTINCT] = NOISE(
         f"mechanism, repeatable: {MECHANISM}", (), alias="mechanism"
@@ -1009,6 +1055,9 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     release_words: int | None = WORDS(RELEASE_WORDS, None)
     row_budget: Annotated[str, WRITTEN, read_by(check_row_budget), "NATS"] | None = ROWS_OF(
         "largest privacy loss of a row, e.g. 50 or 50:within=3,delta=1e-6", None
+    )
+    evaluation: TablePath | None = OUTPUT(
+        "folder of dptext evaluate: quote its measured risk in the public report", None
     )
     person: Column | None = ROWS_OF(
         "column of persons: report the total privacy loss of their rows", None

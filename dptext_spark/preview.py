@@ -8,12 +8,12 @@ from typing import Any, Final
 import click
 import pyarrow as pa
 
+from dptext_spark.display import table
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, not_utf8
 from dptext_spark.options import TryOptions
 from dptext_spark.release import Release
 from dptext_spark.report.facts import Facts, Report, embedding_json
-from dptext_spark.report.text import table
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.text.patterns.names import MARKS
 

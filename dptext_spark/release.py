@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from dptext_spark.accounting.laws import SphericalLaplace
 from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
+from dptext_spark.arguments import must_be, naming_arguments
+from dptext_spark.display import Displayed
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.guarantee import Guarantee, TypicalDistances
 from dptext_spark.mechanisms import Mechanism
@@ -17,8 +21,8 @@ from dptext_spark.text.policies import TextPolicy
 from dptext_spark.word_reader import Bundle, WordReader
 
 
-@dataclass(frozen=True, kw_only=True)
-class Release:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Release(Displayed):
     """Everything that decides a release except the key; small, picklable, comparable."""
 
     bundle: Bundle
@@ -30,11 +34,13 @@ class Release:
     name: str = ""  # keeps the noise of tables apart that share a key
 
     @classmethod
+    @naming_arguments()
     def open(
         cls,
         *,
         embedding: Embedding | Path | str,
-        mechanism: Mechanism,
+        mechanism: Mechanism | str,
+        epsilon: float | None = None,
         search: Search | None = None,
         policy: TextPolicy | None = None,
         row_budget: RowBudget | None = None,
@@ -43,6 +49,7 @@ class Release:
         """Check that the parts go together, and compute what workers need of them, once.
 
         Args:
+            mechanism: Such as ``Laplace(epsilon=15)``, or its name with ``epsilon``.
             search: By default exact, among all words that the bundle allows.
             policy: By default all words are protected and unknown ones masked; texts are their
                 words alone.
@@ -51,12 +58,22 @@ class Release:
             name: Of what is released, such as the table and its date.
         """
         embedding = Embedding.of(embedding)
-        mechanism = Mechanism.of(mechanism)
+        mechanism = Mechanism.of(mechanism, epsilon)
+        if search is not None and not isinstance(search, Search):
+            raise must_be(
+                "search", "a Search", search, "Leave it out for exact search among all words"
+            )
+        if not isinstance(name, str):
+            raise must_be("name", "text, such as 'queries 2026-03-01'", name)
         mechanism.prepare(embedding)
         policy = TextPolicy.of(policy)
         search = search or ExactSearch.over(embedding)
         row_epsilons = None
         if row_budget is not None:
+            if not isinstance(row_budget, RowBudget):
+                raise must_be(
+                    "row_budget", "a RowBudget, such as RowBudget(loss=50, within=3)", row_budget
+                )
             row_epsilons = mechanism.row_epsilons(row_budget, embedding)
         return cls(
             bundle=embedding,
@@ -67,10 +84,20 @@ class Release:
             name=name,
         )
 
-    def __repr__(self) -> str:
-        words = f"{self.search.label} search among {len(self.search.outputs):,} words"
-        policies = (f"{name} {value}" for name, value in self.policy if value)
-        return f"Release({', '.join([repr(self.mechanism), repr(self.bundle), *policies, words])})"
+    def blocks(self) -> Iterator[Any]:
+        """Yield a table of what decides what comes out."""
+        search = f"{self.search.label}, among {len(self.search.outputs):,} words"
+        rows = [
+            ["mechanism", str(self.mechanism)],
+            ["embedding", repr(self.bundle)],
+            ["search", search],
+        ]
+        if self.name:
+            rows.append(["name", self.name])
+        if self.row_epsilons is not None:
+            rows.append(["row budget", str(self.row_epsilons.budget)])
+        rows += [[name.replace("_", "-"), str(value)] for name, value in self.policy if value]
+        yield {"title": "Release", "table": rows, "numbers": False}
 
     @property
     def embedding(self) -> Embedding:
@@ -97,7 +124,7 @@ class Release:
         return self.mechanism.guarantee(self.embedding, search=self.search)
 
 
-def in_euclidean_distance(guarantee: Guarantee, embedding: Embedding) -> Guarantee:
+def euclidean_guarantee(guarantee: Guarantee, embedding: Embedding) -> Guarantee:
     """Return a guarantee as a ledger adds it up: in Euclidean distance, where that has an epsilon.
 
     There the unit is the same for every lambda.

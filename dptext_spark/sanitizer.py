@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache, partial
 from itertools import compress, pairwise
+from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dptext_spark.arguments import must_be, naming_arguments
+from dptext_spark.display import Displayed
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import InputError
 from dptext_spark.mechanisms.mechanism import Perturbation
@@ -25,6 +28,8 @@ from dptext_spark.text.columns import (
     PythonColumn,
     Tokens,
     as_arrow,
+    check_lengths,
+    check_unique,
     id_bytes,
 )
 from dptext_spark.text.layout import assemble
@@ -40,6 +45,8 @@ _CHUNK_UNIFORMS: Final = 300 * CHUNK
 
 MASKED: Final = Mask()
 """The action of spans that a column names."""
+_OPEN: Final = "Make one with Release.open(embedding=..., mechanism=Laplace(epsilon=8))"
+_COLUMN: Final = "Write column='text': the noise depends on this name"
 
 CountT = TypeVar("CountT", NDArray[np.int64], int)
 
@@ -114,23 +121,27 @@ class Run(NamedTuple):
     owners: list[bytes]  # the row's id, or what names its person
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sanitizer:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sanitizer(Displayed):
     """Sanitizes columns of one release; small and picklable.
 
     It binds its mechanism when it is first used. What a row becomes is a pure function of the key,
     the row's id and its content, whatever its batch.
     """
 
-    counts: ClassVar = TokenCounts
+    counters: ClassVar = TokenCounts
     release: Release
     noise: ReleaseNoise = field(repr=False)  # of a derived key: the user's stays on the driver
     # Derived too, the same for all releases; of the actions that have keys.
     action_keys: tuple[tuple[Action, NoiseKey], ...] = field(default=(), repr=False)
 
     @classmethod
-    def open(cls, release: Release, key: NoiseKey | None = None) -> Self:
-        """Create a sanitizer from the user's key, or from a fresh key that is discarded."""
+    @naming_arguments()
+    def open(cls, release: Release, key: NoiseKey | Path | str | None = None) -> Self:
+        """Create a sanitizer from the user's key or its file, or from a fresh, discarded key."""
+        if not isinstance(release, Release):
+            raise must_be("release", "a Release", release, _OPEN)
+        key = NoiseKey.of(key)
         action_keys = {}
         for action in dict.fromkeys(release.policy.actions.values()):
             action_key = action.key(key)
@@ -139,6 +150,10 @@ class Sanitizer:
         return cls(
             release=release, noise=release.noise(key), action_keys=tuple(action_keys.items())
         )
+
+    def blocks(self) -> Iterator[Any]:
+        """Yield what shows its release."""
+        return self.release.blocks()
 
     def __getstate__(self) -> dict[str, object]:
         return {part.name: getattr(self, part.name) for part in fields(self)}  # nothing bound
@@ -168,6 +183,7 @@ class Sanitizer:
         positions: NDArray[np.int64] | None = None,
         words: NDArray[np.int64] | None = None,
         persons: PythonColumn | None = None,
+        trust_id: bool = False,
     ) -> Sanitized:
         """Sanitize rows of one column.
 
@@ -187,8 +203,15 @@ class Sanitizer:
                 this column.
             persons: What names the person of each row, for dates that are moved together; without
                 it, and where it is null, the row's id.
+            trust_id: Take ids that repeat, except those of array elements. Rows of one id show
+                whether their texts are equal.
         """
+        if not isinstance(column, str):
+            raise must_be("column", "the name of the column", column, _COLUMN)
         values = as_arrow(values, f"Column {column}")
+        ids = as_arrow(ids, "The column of row ids")
+        if not trust_id:
+            check_unique(ids)
         runs = self._runs(values, ids, column, slots, positions, words, persons)
         arrays = []
         counts = [np.zeros((len(TokenCounts._fields), 0), dtype=np.int64)]
@@ -253,16 +276,9 @@ class Sanitizer:
         row_names: list[tuple[bytes, ...]] = [(row_id,) for row_id in owners]
         if persons is not None:
             owners = _owners(as_arrow(persons, "The column of persons"), owners)
-        if len(ids) != len(values):
-            raise InputError(
-                f"Column {column} has other rows than its ids or slots",
-                got=f"{len(values)} rows, {len(ids)} ids",
-            )
-        if slots is not None and len(slots) != len(values):
-            raise InputError(
-                f"Column {column} has other rows than its ids or slots",
-                got=f"{len(values)} rows, {len(slots)} slots",
-            )
+        check_lengths(column, len(values), len(ids), "id")
+        if slots is not None:
+            check_lengths(column, len(values), len(slots), "slot row")
         if positions is not None and positions.shape[1]:
             row_names = _extended(row_names, positions.astype("<i8"))
         epsilons = None

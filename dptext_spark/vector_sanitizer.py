@@ -15,7 +15,7 @@ from dptext_spark.errors import InputError
 from dptext_spark.mechanisms.vectors import VectorNoise
 from dptext_spark.noise import ColumnNoise, ReleaseNoise, to_uniform
 from dptext_spark.sanitizer import CHUNK, CountT, token_uniforms
-from dptext_spark.text.columns import id_bytes
+from dptext_spark.text.columns import PythonColumn, as_arrow, check_lengths, check_unique, id_bytes
 from dptext_spark.word_reader import WordReader
 
 
@@ -45,13 +45,20 @@ class VectorSanitizer:
     reader: WordReader | None = None  # of columns of texts, whose words' vectors are averaged
     by_word: bool = False  # whether each token has a vector of its own instead
 
-    def sanitize(self, values: pa.Array, ids: pa.Array, *, column: str) -> ReleasedVectors:
-        """Release rows of lists of floats, or of texts as lists of float32; null stays null."""
+    def sanitize(
+        self, values: PythonColumn, ids: PythonColumn, *, column: str, trust_id: bool = False
+    ) -> ReleasedVectors:
+        """Release rows of lists of floats, or of texts as lists of float32; null stays null.
+
+        ``trust_id`` takes ids that repeat.
+        """
+        values = as_arrow(values, f"Column {column}")
+        ids = as_arrow(ids, "The column of row ids")
+        if not trust_id:
+            check_unique(ids)
         row_ids = id_bytes(ids)
         kind = values.type
-        if len(row_ids) != len(values):
-            got = f"{len(values)} rows, {len(row_ids)} ids"
-            raise InputError(f"Column {column} has other rows than its ids", got=got)
+        check_lengths(column, len(values), len(row_ids), "id")
         self._check_type(kind, column)
         if self.reader is not None and self.by_word:
             return self._sanitize_words(values, row_ids, self.reader, column)
@@ -178,7 +185,7 @@ class VectorSanitizer:
 class VectorWorker:
     """Releases columns of a table, each by its own sanitizer; see ``tables.columns.Worker``."""
 
-    counts: ClassVar = VectorCounts
+    counters: ClassVar = VectorCounts
     visible_words: ClassVar[Any] = None
 
     sanitizers: tuple[tuple[str, VectorSanitizer], ...]
@@ -189,7 +196,7 @@ class VectorWorker:
         """Release rows of one column; one without a sanitizer had no vector when the job began."""
         sanitizer = dict(self.sanitizers).get(column)
         if sanitizer is not None:
-            return sanitizer.sanitize(values, ids, column=column)
+            return sanitizer.sanitize(values, ids, column=column, trust_id=True)
         if values.null_count != len(values):
             what = f"Column {column} has vectors that were not there when the job began"
             raise InputError(what, do="Run the job again and leave the table alone meanwhile")

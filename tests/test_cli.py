@@ -146,6 +146,8 @@ def test_options_of_one_value_are_given_once_to_every_command_and_job(ran, monke
     ):
         result = CliRunner().invoke(main, arguments.split())
         assert result.exit_code == 2 and "must be given once; got it 2 times." in result.output
+    several = CliRunner().invoke(main, ["evaluate", "--text", "a", "--text", "b"])
+    assert "Evaluate each column by itself, and release all at the smallest" in several.output
     monkeypatch.setattr(sys, "argv", ["privatize.py", "--mode", "error", "--mode", "overwrite"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "jobs" / "privatize.py"), run_name="__main__")
@@ -193,7 +195,7 @@ class Full:
 WHOLE = (
     "dptext privatize: Standard output cannot be written. Got: No space left on device. The run ended "
     "well, and all that it wrote is whole: output out, public report out.release.json, report "
-    "out.private/report.json.\n"
+    "out.private/report.json, page to sign out.release.html.\n"
 )
 
 
@@ -338,6 +340,7 @@ def test_what_is_slow_to_load_is_loaded_where_it_is_used(line):
 def test_what_is_printed_goes_where_it_is_wanted():
     """Rejects words beside the JSON on standard output."""
     places = "\nOutput: out\nPublic report: out.release.json\nReport: out.private/report.json\n"
+    places += "Page to sign: out.release.html\n"
     plain, as_json, failed = dptext(), dptext("--json"), dptext("--json", "--epsilon", "0")
     stages = "Loading libraries ...\na bar ...\n"
     assert (plain.exit_code, plain.stdout, plain.stderr) == (0, "The report\n" + places, stages)

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from pyiceberg.utils.config import Config
 
 import dptext_spark
-from dptext_spark import privatize
+from dptext_spark import privatize, privatize_table
 from dptext_spark.cli import main
 from dptext_spark.errors import JobError
 from dptext_spark.mechanisms import MECHANISMS, Laplace
@@ -288,8 +288,10 @@ def test_every_public_name_is_in_the_reference():
 @document
 def test_python_compiles_and_gives_arguments_that_exist(name):
     """Rejects a renamed argument in blocks that are only read."""
-    options = {option.replace("-", "_").strip("_") for option in OWN_OPTIONS}
-    known = {"privatize": {*inspect.signature(privatize).parameters}, "privatize_table": options}
+    known = {
+        call.__name__: {*inspect.signature(call).parameters}
+        for call in (privatize, privatize_table)
+    }
     for kind, block in BLOCK.findall(DOCUMENTS[name]):
         for node in ast.walk(ast.parse(block)) if kind in ("python", "py") else ():
             if (

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from dptext_spark.display import rendered, table
 from dptext_spark.errors import InputError
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report.facts import describe
-from dptext_spark.report.text import rendered, table
 
 NAME = "a\nb\x1b[31m\u202ec"
 PRINTED = r"a\nb\x1b[31m\u202ec"

@@ -67,13 +67,17 @@ def test_losses_are_stated_for_words_and_rows(world):
     shown = [factor(nearest[name]) for name in ("1e-06", "1e-09", "pure")]
     assert f"away: {shown[0]} or {shown[1]}; worst case {shown[2]}" in described
     _, bound, worst = guarantee.summary().splitlines()
-    assert f"at most {shown[0]} (except with probability 1e-06)" in bound
-    assert worst.startswith(f"Worst case: {shown[2]}.")
+    assert f"at most {shown[0]} (failure probability 1e-06)" in bound
+    assert worst.startswith(f"Worst case: a factor of {shown[2]}.")
 
 
 @pytest.mark.parametrize(
     ("epsilon", "said", "unsaid"),
-    [(1000.0, "too weak", "at best"), (3.6, "at best", "too weak"), (1.0, "factor", "too weak")],
+    [
+        (1000.0, "even among its nearest", "more than its"),
+        (3.6, "among more than its nearest neighbours.", "even among"),
+        (1.0, "factor", "too weak"),
+    ],
 )
 def test_a_weak_bound_is_called_weak(world, epsilon, said, unsaid):
     described = Laplace(epsilon=epsilon).guarantee(world).describe()

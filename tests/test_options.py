@@ -16,7 +16,6 @@ from dptext_spark.options import (
     EvaluateOptions,
     PrivatizeOptions,
     VectorsOptions,
-    read_row_budget,
 )
 from dptext_spark.search import nearest
 from dptext_spark.search.exact import ExactSearch
@@ -288,9 +287,11 @@ def test_good_options():
         TextPolicy(),
     )
     assert options.policy is options.policy  # read once in a run
-    assert [path for _, path in options.files] == ["out.release.json", "out.private/report.json"]
+    assert [path for _, path in options.files] == [
+        *("out.release.json", "out.private/report.json", "out.release.html")
+    ]
     filed = VectorsOptions.of({**RIGHT["vectors"], "reports": "r/"})
-    places = ["r/projection.json", "r/release.json", "r/private/report.json"]
+    places = ["r/projection.json", "r/release.json", "r/private/report.json", "r/release.html"]
     assert [path for _, path in filed.files] == places
     assert options.noise_key() != options.noise_key()  # fresh
     assert made(**GROWS, id="id", trust_id=True).incremental == "c"
@@ -303,7 +304,7 @@ def test_good_options():
         ("5:delta=1e-6,within=3", 3, 1e-6),
     ):
         budget = made(row_budget=spec).row_budget
-        assert read_row_budget(budget, 2.0) == RowBudget(loss=5, within=within, delta=delta)
+        assert RowBudget.of(budget, 2.0) == RowBudget(loss=5, within=within, delta=delta)
     written = [made(row_budget=each).row_budget for each in (5, "5.0", "5:within=3.0,delta=.5")]
     assert written == ["5", "5", "5:delta=0.5,within=3"]  # as a checkpoint compares them
     assert (options.budget, options.row_budget) == (None, None)

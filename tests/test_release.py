@@ -10,7 +10,7 @@ from dptext_spark import Laplace, Mahalanobis, Release, RowBudget, TextPolicy
 from dptext_spark.guarantee import TypicalDistances
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.mechanisms.vectors import ProjectedVectors
-from dptext_spark.release import in_euclidean_distance
+from dptext_spark.release import euclidean_guarantee
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers import worlds
 from tests.helpers.worlds import KEY
@@ -42,7 +42,7 @@ def test_a_ledger_counts_in_euclidean_distance(small, mixing):
     # Rejects the mechanism's own epsilon or law, typical distances in its norm, and a lambda that is rounded.
     mahalanobis = Mahalanobis(epsilon=5.0, lambda_=mixing)
     own = mahalanobis.guarantee(small)
-    counted = in_euclidean_distance(own, small)
+    counted = euclidean_guarantee(own, small)
     assert repr(mixing) in own.metric and counted.metric == "Euclidean distance of their vectors"
     assert counted.epsilon == own.euclidean_epsilon > own.epsilon
     norms = mahalanobis.metric(small), small.space.metric()
@@ -58,28 +58,28 @@ def test_a_ledger_counts_in_euclidean_distance(small, mixing):
 def test_an_epsilon_in_the_geometrys_own_distance_stays_as_it_is(name, ball, small):
     embedding = small if name == "laplace" else ball
     own = mechanism(name, epsilon=9.0).guarantee(embedding)
-    assert in_euclidean_distance(own, embedding) is own
+    assert euclidean_guarantee(own, embedding) is own
 
 
-def test_what_is_long_is_one_line_without_a_key(small):
+def test_what_is_long_is_short_and_without_a_key(small):
     """Rejects a dataclass's own representation, which holds keys and arrays."""
     laplace, paper = Laplace(epsilon=2.0), ProjectedVectors(epsilon=2.0, sensitivity="paper")
     release = worlds.sanitizer(small, laplace)
     facts = f"300 words, 200 may be output, 50 dimensions, fingerprint {small.fingerprint[:16]}"
-    claim = "Guarantee(laplace, epsilon 2: an output word shifts the odds between any two input words by at "
+    claim = "laplace, epsilon 2: an output word shifts the odds between any two input words by at "
     for made, parts in (
         (small, [f"Embedding('bundle': {facts})"]),
         (
             laplace.guarantee(small),
-            [f"{claim}most exp(2 x distance), Euclidean distance of their vectors)"],
+            [f"{claim}most exp(2 x distance).\nFor nearly all outputs, ", "\nany other word "],
         ),
         (
             paper.of_length(50).guarantee(),
-            ["Guarantee(projected vectors, epsilon 2: ", "exp(2.07758 x "],
+            ["projected vectors, epsilon 2: ", "exp(2.07758 x "],
         ),
-        (release, ["Laplace(epsilon=2.0)", "oov mask, protect all"]),
+        (release, ["mechanism    Laplace(epsilon=2.0)\n", "oov          mask\nprotect      all\n"]),
     ):
         shown = repr(made)
-        assert all(part in shown for part in parts) and "\n" not in shown and len(shown) < 300
+        assert all(part in shown for part in parts) and len(shown) < 1200
         for secret in (worlds.KEY.secret, release.noise.key.secret):
             assert secret.hex() not in shown and repr(secret)[2:-1] not in shown

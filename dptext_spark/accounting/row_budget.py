@@ -10,12 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from numbers import Real
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from dptext_spark.accounting.laws import LossLaw, loss_beyond
-from dptext_spark.errors import ConfigError
+from dptext_spark.arguments import must_be
+from dptext_spark.errors import ConfigError, parsed
 from dptext_spark.geometry import Floats, Ints
 
 LEAST_EPSILON: Final = 1e-12
@@ -51,7 +53,12 @@ class RowBudget:
     delta: float = 0.0  # additional probability; 0 is a pure budget
 
     def __post_init__(self) -> None:
-        for name, value in (("loss", self.loss), ("within", self.within)):
+        values = {"loss": self.loss, "within": self.within, "delta": self.delta}
+        for name, value in values.items():
+            if not isinstance(value, Real):
+                raise must_be(f"{name} of a row budget", "a number", value)
+            if name == "delta":
+                continue
             if not _SMALLEST <= value <= _LARGEST:
                 raise ConfigError(
                     f"The {name} of a row budget must be {_SMALLEST:g} to {_LARGEST:g}; "
@@ -62,6 +69,32 @@ class RowBudget:
                 f"The delta of a row budget must be 0, or {LEAST_ROW_DELTA:g} to below 1; "
                 f"got {self.delta!r}"
             )
+
+    @classmethod
+    def of(cls, value: object, within: float = 1.0) -> RowBudget:
+        """Return a budget, read if this is text, ``LOSS:within=DISTANCE,delta=PROBABILITY``.
+
+        By default each word moves as far as ``within``.
+        """
+        if isinstance(value, RowBudget):
+            return value
+        if not isinstance(value, str | Real):
+            raise must_be(
+                "--row-budget", "a RowBudget, such as RowBudget(loss=50, within=3)", value
+            )
+        try:
+            loss, listed = parsed(str(value))
+            parameters = {"within": within}
+            for name, parameter in listed.items():
+                parameters[name] = float(parameter)
+            return cls(loss=float(loss), **parameters)
+        except (ConfigError, TypeError, ValueError):
+            raise ConfigError(
+                "Option --row-budget has a wrong value",
+                allowed="LOSS or LOSS:within=DISTANCE,delta=PROBABILITY, PROBABILITY "
+                f"{LEAST_ROW_DELTA:g} or more, the others 1e-12 to 1e+18",
+                got=repr(value),
+            ) from None
 
 
 LawAt: TypeAlias = Callable[[float], LossLaw]

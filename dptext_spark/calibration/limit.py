@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self, TypeAlias
 
+from dptext_spark.arguments import must_be
 from dptext_spark.errors import ConfigError
 
 Meaning: TypeAlias = tuple[tuple[str, ...], str, float]
@@ -21,6 +22,7 @@ class Limit(ABC):
     """A limit for a measured number, such as ``p95(n_w) <= 0.5`` or ``similarity >= 0.9``."""
 
     allowed: ClassVar[str]  # what a target may be, in words
+    example: ClassVar[str]
 
     measure: str  # what is measured, such as ``p95``
     arguments: tuple[str, ...] = ()  # such as ``("n_w",)``
@@ -35,6 +37,8 @@ class Limit(ABC):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read what ``str`` writes, and its short forms."""
+        if not isinstance(text, str):
+            raise must_be("target", f"text, such as {cls.example!r}", text)
         form = _FORM.fullmatch(text)
         if form is None:
             raise cls._refusal(text)

@@ -38,6 +38,8 @@ class Target(Limit):
         f"COLUMN {', '.join([*_SIGNS][1:])}; STATISTIC {', '.join(LEVELS)}"
     )
 
+    example = "p95(n_w) <= 0.5"
+
     @classmethod
     def meaning(cls, measure: str, arguments: tuple[str, ...]) -> Meaning | None:
         if measure not in LEVELS or len(arguments) != 1:

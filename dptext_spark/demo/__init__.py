@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dptext_spark import interrupts
@@ -18,6 +19,7 @@ from dptext_spark.bars import stage
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import BundleError
+from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.report.facts import describe_counts
 
@@ -35,6 +37,11 @@ MAMMALS: Final = Path(__file__).with_name("mammals.tsv.gz")
 
 EPSILONS: Final = (5, 10, 20)
 SHOWN_ROWS: Final = 10
+EVALUATED: Final = (1.5, 2.0, 3.0)
+"""Epsilons of ``exponential`` that attackers try: its law is computed, in seconds."""
+
+ATTACKED_ROWS: Final = 240
+TARGET: Final = "recovery(top1) <= 0.35"
 SENTENCE: Final = "play some jazz in boston"
 
 
@@ -92,4 +99,35 @@ def run(folder: Path) -> None:
     click.echo(
         f"$ dptext try {shlex.quote(SENTENCE)} --embedding {shlex.quote(str(bundle))} "
         f"--mechanism laplace --epsilon {' '.join(map(str, EPSILONS))}"
+    )
+    _recommend(queries.slice(0, ATTACKED_ROWS), table, bundle)
+
+
+def _recommend(queries: pa.Table, table: Path, bundle: Path) -> None:
+    """Attack some rows at several epsilons; write the command of the best that meets a target."""
+    with stage("Attacking simulated releases"):
+        from dptext_spark.evaluation.local import evaluate
+        from dptext_spark.evaluation.target import Target
+        from dptext_spark.mechanisms import Exponential
+
+        comparison = evaluate(
+            queries["text"],
+            queries["id"],
+            embedding=bundle,
+            mechanisms=[Exponential(epsilon=epsilon) for epsilon in EVALUATED],
+        )
+    chosen = Target.parse(TARGET).choose(comparison)
+    click.secho("\n== The setting to begin with", bold=True)
+    click.echo(f"{comparison!r}\n\nAttacked: {len(queries):,} of the demo's rows. {STRONGER}")
+    if chosen is None:
+        click.echo(f"None of these meets {TARGET}: try a smaller epsilon.")
+        return
+    places = {"input": table, "embedding": bundle, "output": table.with_name("sanitized")}
+    words = []
+    for name, place in places.items():
+        words += [f"--{name}", shlex.quote(str(place))]
+    click.echo(
+        "On your own table: dptext suggest, then dptext evaluate, then dptext privatize.\n"
+        f"{TARGET}: of these settings the most useful one that meets it is\n"
+        f"$ dptext privatize {' '.join(words)} --text text --id id {chosen.mechanism.options}"
     )

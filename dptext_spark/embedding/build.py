@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dptext_spark import interrupts
+from dptext_spark.arguments import as_path
 from dptext_spark.embedding.bundle import (
     FORMAT_VERSION,
     MANIFEST,
@@ -104,8 +105,8 @@ def build_embedding(
         BundleError: An option or the source is wrong, or no entry of a list matches a word. Then
             nothing is written, and an existing bundle is unchanged.
     """
-    source = Path(source)
-    output = Path(output)
+    source = as_path(source, "source")
+    output = as_path(output, "output")
     space = _space(geometry, normalize)
     check_output(output, overwrite)
     release, denied = _read_lists(release_words, never_output)

@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from dptext_spark.arguments import as_path, must_be
 from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space
-from dptext_spark.errors import BundleError, ConfigError
+from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256, json_sha256, sealed, unsealed
 
 Stamp: TypeAlias = tuple[int, int, int]
@@ -41,6 +42,7 @@ WORDS_SCHEMA: Final = pa.schema(
         pa.field("releasable", pa.bool_(), nullable=False),
     ]
 )
+_BUILD: Final = "Make a bundle with 'dptext embedding SOURCE --output BUNDLE'"
 _REBUILD: Final = "Build the bundle again from its source with 'dptext embedding'"
 
 
@@ -173,7 +175,7 @@ class Embedding:
             BundleError: The folder is not a bundle, or a file in it is missing, altered or of
                 another layout.
         """
-        path = Path(path)
+        path = as_path(path, "path", _BUILD)
         manifest = _read_manifest(path)
         stamps = {name: _stamp(path / name) for name in manifest.files}
         for name, expected in manifest.files.items():
@@ -200,11 +202,7 @@ class Embedding:
         if isinstance(embedding, Path | str):
             return cls.open(embedding)
         if not isinstance(embedding, Embedding):
-            raise ConfigError(
-                "This is no embedding",
-                allowed="an embedding bundle, or the path of its folder",
-                got=type(embedding).__name__,
-            )
+            raise must_be("embedding", "an Embedding, or the path of its bundle", embedding, _BUILD)
         return embedding
 
     def shared(self) -> Self:

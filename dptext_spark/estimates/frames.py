@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import AtomicType, DateType, TimestampNTZType, TimestampType
 
+from dptext_spark.arguments import check_frame
 from dptext_spark.channel.matrix import UNKNOWN, ChannelMatrix, MatrixSource
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
@@ -62,8 +63,8 @@ class Estimation:
         cls,
         df: DataFrame,
         *,
-        report: str,
-        embedding: Embedding,
+        report: str | Path,
+        embedding: Embedding | Path | str,
         text: str,
         by: Sequence[str] = (),
         time: tuple[str, str] | None = None,
@@ -79,7 +80,7 @@ class Estimation:
 
         Args:
             df: The table, in a session with the settings of this package.
-            report: The public report of the release, as JSON text.
+            report: The public report of the release, as JSON text or by its path.
             text: The column that was sanitized.
             by: Columns of groups.
             time: A column of dates or times, and one of ``UNITS``.
@@ -88,6 +89,10 @@ class Estimation:
             patterns: The user's own patterns of the release.
             cache: By default the folder BUNDLE.channels.
         """
+        check_frame(df)
+        embedding = Embedding.of(embedding)
+        if isinstance(report, Path):
+            report = report.read_text(encoding="utf-8")
         released = ReleasedColumn.read(report, embedding, text, patterns)
         groups = _groups(df, by, time)
         reader = OutputReader(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from dptext_spark.calibration.statistics import CONFIDENCE
 from dptext_spark.channel.channel import Channel
+from dptext_spark.display import Displayed
 from dptext_spark.evaluation.attackers import STRONGEST, TOP
 from dptext_spark.evaluation.measures import (
     MEASURES,
     Measure,
     Risk,
+    SingledOut,
     Sums,
     added,
     attackers_in,
@@ -30,6 +32,9 @@ from dptext_spark.geometry import Floats
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.mechanisms.vectors import VectorSetting
 from dptext_spark.word_reader import FEW
+
+LEARNT: Final = ("accuracy", "balanced_accuracy", "auc")
+"""What is reported of all classes of the label together."""
 
 KEEPING: Final = "similarity"  # the use that is kept where no other is asked for
 
@@ -54,7 +59,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Comparison:
+class Comparison(Displayed):
     """What several settings give away and keep, of the same rows."""
 
     outcomes: tuple[Outcome, ...]
@@ -129,6 +134,59 @@ class Comparison:
                     considered = np.ones(1 + len(of_rows.bands))
                     rows += self._bands(outcome, of_rows, key, considered, confidence)
         return pa.Table.from_pylist(rows)
+
+    def settings(
+        self, risk: Risk | None = None, *, keeping: str = KEEPING, confidence: float = CONFIDENCE
+    ) -> list[dict[str, Any]]:
+        """Return the main numbers of each setting, and whether another one beats it."""
+        risk = risk or Risk()
+        front = self.front(risk, keeping=keeping)
+        rows = []
+        for outcome in self.outcomes:
+            row = self._setting(outcome, risk, confidence)
+            row["on_front"] = outcome in front
+            rows.append(row)
+        return rows
+
+    def _setting(self, outcome: Outcome, risk: Risk, confidence: float) -> dict[str, Any]:
+        """Return the main numbers of a setting."""
+        measures: dict[str, Measure] = {"recovered": risk, "attributed": MEASURES["attribution"]}
+        for name in ("linked", "similarity", "kept", *LEARNT):
+            measures[name] = MEASURES[name]
+        for few in FEW:
+            measures[f"singled_out_{few}"] = SingledOut(few=few)
+        row = {
+            **outcome.key,
+            "options": outcome.mechanism.options,
+            "attacker": risk.attacker_in(outcome.sums),
+        }
+        if outcome.channel is not None:
+            row["channel"] = outcome.channel.method
+            row["points"] = outcome.channel.size
+            row["difference"] = outcome.channel.difference
+        for name, measure in measures.items():
+            if measure.is_in(outcome.sums):
+                row |= self._named_numbers(outcome, name, measure, confidence)
+        return row
+
+    def _named_numbers(
+        self, outcome: Outcome, name: str, measure: Measure, confidence: float
+    ) -> dict[str, float | None]:
+        """Return a measure's value under its name, and its other numbers under longer names."""
+        numbers = self.numbers(outcome, measure, confidence)
+        row = {name: numbers.pop("value")}
+        for part, number in numbers.items():
+            row[f"{name}_{part}"] = number
+        if isinstance(measure, SingledOut):
+            row[f"{name}_original"] = self.ceiling(measure)
+        return row
+
+    def blocks(self) -> Iterator[Any]:
+        """Yield the table of settings, where words were released."""
+        if any(outcome.channel is None for outcome in self.outcomes):
+            yield f"{len(self.outcomes)} settings, compared on vectors"
+        else:
+            yield settings_table(self.settings())
 
     def _bands(
         self,
@@ -256,3 +314,31 @@ def without_nan(row: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, float) and math.isnan(value):
             numbers[name] = None
     return numbers
+
+
+def settings_table(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the table of all settings: what each gives away and keeps."""
+    forms = {"recovered": ".1%", "similarity": ".3f", "kept": ".1%"}
+    if "attributed" in settings[0]:
+        forms["attributed"] = ".1%"
+    head = [""]
+    for name in forms:
+        if name == "kept":
+            head.append("unchanged")
+        else:
+            head += [name, "floor"]
+    table = [[*head, "no other beats it"]]
+    for row in settings:
+        cells = [row["options"]]
+        for name, form in forms.items():
+            cells.append(shown_number(row[name], form))
+            if name != "kept":
+                cells.append(shown_number(row[f"{name}_floor"], form))
+        cells[1] += f" ({row['recovered_low']:.1%} to {row['recovered_high']:.1%})"
+        table.append([*cells, "yes" if row["on_front"] else ""])
+    return {"table": table}
+
+
+def shown_number(value: float | None, form: str = ".3f") -> str:
+    """Return a number as tables have it."""
+    return "-" if value is None else format(value, form)

@@ -10,25 +10,18 @@ from typing import Any, Final
 import pyarrow as pa
 
 from dptext_spark.evaluation.attackers import ATTACKERS, STRONGER
-from dptext_spark.evaluation.comparison import KEEPING, Comparison, Outcome, without_nan
+from dptext_spark.evaluation.comparison import KEEPING, Comparison, without_nan
 from dptext_spark.evaluation.measures import (
     LABELS,
-    MEASURES,
-    Measure,
     Risk,
-    SingledOut,
     attackers_in,
 )
 from dptext_spark.evaluation.target import Target, choice_of
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.mechanisms.vectors import VectorSetting
 from dptext_spark.search.nearest import Search
-from dptext_spark.word_reader import FEW
 
 FILE: Final = "evaluation.json"
-LEARNT: Final = ("accuracy", "balanced_accuracy", "auc")
-"""What is reported of all classes of the label together."""
-
 PRIVATE: Final = "Facts about private rows, for those who may read them."
 
 
@@ -54,16 +47,12 @@ def facts_of(
     if target is not None:
         risk = target.risk
         keeping = target.use
-    front = comparison.front(risk, keeping=keeping)
-    settings = []
-    for outcome in comparison.outcomes:
-        row = _setting(comparison, outcome, risk, confidence)
+    settings = comparison.settings(risk, keeping=keeping, confidence=confidence)
+    for row in settings:
         row["release_words"] = search.release_words
         row["withheld_words"] = search.withheld_words
         row["search"] = search.label
-        row["on_front"] = outcome in front
         row["recommended"] = False
-        settings.append(row)
     choice = None
     if target is not None:
         choice = choice_of(target, thirds, confidence)
@@ -109,43 +98,6 @@ def _tables(comparison: Comparison, confidence: float) -> dict[str, list[dict[st
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
     """Return the rows of a table, JSON-ready."""
     return [without_nan(row) for row in table.to_pylist()]
-
-
-def _setting(
-    comparison: Comparison, outcome: Outcome, risk: Risk, confidence: float
-) -> dict[str, Any]:
-    """Return the main numbers of a setting."""
-    measures: dict[str, Measure] = {"recovered": risk, "attributed": MEASURES["attribution"]}
-    for name in ("linked", "similarity", "kept", *LEARNT):
-        measures[name] = MEASURES[name]
-    for few in FEW:
-        measures[f"singled_out_{few}"] = SingledOut(few=few)
-    row = {
-        **outcome.key,
-        "options": outcome.mechanism.options,
-        "attacker": risk.attacker_in(outcome.sums),
-    }
-    if outcome.channel is not None:
-        row["channel"] = outcome.channel.method
-        row["points"] = outcome.channel.size
-        row["difference"] = outcome.channel.difference
-    for name, measure in measures.items():
-        if measure.is_in(outcome.sums):
-            row |= _named_numbers(comparison, outcome, name, measure, confidence)
-    return row
-
-
-def _named_numbers(
-    comparison: Comparison, outcome: Outcome, name: str, measure: Measure, confidence: float
-) -> dict[str, float | None]:
-    """Return a measure's value under its name, and its other numbers under names that begin so."""
-    numbers = comparison.numbers(outcome, measure, confidence)
-    row = {name: numbers.pop("value")}
-    for part, number in numbers.items():
-        row[f"{name}_{part}"] = number
-    if isinstance(measure, SingledOut):
-        row[f"{name}_original"] = comparison.ceiling(measure)
-    return row
 
 
 def _attackers(comparison: Comparison) -> list[dict[str, str]]:

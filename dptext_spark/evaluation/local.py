@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from dptext_spark.arguments import must_be, naming_arguments
 from dptext_spark.channel.channel import Channel
 from dptext_spark.channel.local import channel_of
 from dptext_spark.channel.posteriors import LIMIT
@@ -29,6 +30,7 @@ from dptext_spark.text.policies import TextPolicy
 from dptext_spark.word_reader import rows_with_words
 
 
+@naming_arguments()
 def evaluate(
     values: PythonColumn,
     ids: PythonColumn,
@@ -61,16 +63,13 @@ def evaluate(
         seed: Public seed: the same seed gives the same numbers.
     """
     embedding = Embedding.of(embedding)
-    if not mechanisms:
-        raise ConfigError(
-            "There is no setting to evaluate", allowed="one mechanism or more", got="none"
-        )
+    _check_mechanisms(mechanisms, embedding)
+    if search is not None and not isinstance(search, Search):
+        raise must_be("search", "a Search", search, "Leave it out for exact search")
     _check_number("versions", versions, versions >= 1, "at least 1")
     _check_number("candidates", candidates, candidates >= max(TOP), f"at least {max(TOP)}")
     _check_number("channel_limit", channel_limit, 0.0 < channel_limit < 1.0, "above 0 and below 1")
     _check_number("seed", seed, 0 <= seed < 2**63, "from 0 to 2^63 - 1")
-    for setting in map(Mechanism.of, mechanisms):
-        setting.prepare(embedding)
     policy = TextPolicy.of(policy)
     search = (search or ExactSearch.over(embedding)).without_marks(policy, embedding)
     simulation = Simulation(bundle=embedding, policy=policy, search=search, seed=seed)
@@ -122,6 +121,18 @@ def evaluate(
         else:
             outcomes.append(Outcome(mechanism=mechanism, sums=sums, channel=channel))
     return Comparison(outcomes=tuple(outcomes), floor=floor)
+
+
+def _check_mechanisms(mechanisms: object, embedding: Embedding) -> None:
+    """Check that there are mechanisms, and prepare them."""
+    if not isinstance(mechanisms, list | tuple):
+        raise must_be("mechanisms", "a list, such as [Laplace(epsilon=8)]", mechanisms)
+    if not mechanisms:
+        raise ConfigError(
+            "There is no setting to evaluate", allowed="one mechanism or more", got="none"
+        )
+    for setting in map(Mechanism.of, mechanisms):
+        setting.prepare(embedding)
 
 
 def _check_number(name: str, value: float, is_allowed: bool, allowed: str) -> None:

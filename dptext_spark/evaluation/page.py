@@ -10,6 +10,7 @@ from typing import Any, Final
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.measures import MEASURES
 from dptext_spark.evaluation.text import (
+    NOT_COMPARABLE,
     Facts,
     attackers,
     channel,
@@ -53,6 +54,7 @@ def page(facts: Facts) -> dict[str, Any]:
         "of_rows": of_rows,
         "sticking_out": list(sticking_out(facts)),
         "stronger": STRONGER,
+        "not_comparable": NOT_COMPARABLE,
         "channel": channel,
         "kept_of": partial(_kept, facts),
         "labels_of": partial(label_rows, facts),

@@ -198,7 +198,7 @@ class Simulation:
                 name=f"version {number}",
             )
             sanitizer = Sanitizer.open(replace(release, policy=WORDS_ALONE), key)
-            values = sanitizer.sanitize(texts, ids, column=_COLUMN).values.flatten()
+            values = sanitizer.sanitize(texts, ids, column=_COLUMN, trust_id=True).values.flatten()
             places = pc.fill_null(pc.index_in(values, value_set=vocabulary), -1)
             outputs.append(places.to_numpy(zero_copy_only=False).astype(np.int64))
         return replace(rows, outputs=np.stack(outputs))

@@ -66,6 +66,8 @@ class Target(Limit):
         "CLASS a value of the --label; NUMBER between 0 and 1"
     )
 
+    example = "recovery(top1) <= 0.2"
+
     keeping: str = KEEPING
 
     @classmethod
@@ -206,6 +208,7 @@ def choice_of(target: Target, thirds: Sequence[Comparison], confidence: float) -
         "closest": None,
         "chosen_on": None,
         "checked_on": None,
+        "try": None,
         "remark": sense.remark or None,
         "idle": sense.is_idle,
     }
@@ -219,6 +222,8 @@ def choice_of(target: Target, thirds: Sequence[Comparison], confidence: float) -
         closest = max(outcomes, key=partial(target.margin, confidence=of_each))
         numbers = _measured(target, closest, of_each)
         row["closest"] = {"options": closest.mechanism.options, **numbers}
+        if not sense.remark:
+            row["try"] = _next_setting(target, closest, of_choice, of_each)
         return row
     number = outcomes.index(best)
     row["number"] = number
@@ -234,6 +239,45 @@ def choice_of(target: Target, thirds: Sequence[Comparison], confidence: float) -
         "met": target.met(value),
     }
     return row
+
+
+def _next_setting(
+    target: Target, closest: Outcome, comparison: Comparison, confidence: float
+) -> dict[str, Any]:
+    """Return an epsilon at which the closest setting may meet the target; whether more rows may do.
+
+    The bound is taken to be linear in ln epsilon, as steep as between the measured settings of that
+    mechanism, or from what there is without a release.
+    """
+    bounds = {}
+    for outcome in comparison.outcomes:
+        epsilon = outcome.key["epsilon"]
+        if outcome.key == {**closest.key, "epsilon": epsilon}:
+            _, bound = target.of(outcome, confidence=confidence)
+            if not math.isnan(bound):
+                bounds[math.log(epsilon)] = bound
+    value, _ = target.of(closest, confidence=confidence)
+    has_met = target.met(value)
+    ends = sorted(bounds)
+    if not ends:
+        return {"epsilon": None, "rows": has_met}
+    direction = 1.0
+    if target.limited.kind == "risk":
+        direction = -1.0
+        ends.reverse()
+    end = ends[-1]
+    # As if what there is without a release were measured at a tenth.
+    slopes = [(bounds[end] - comparison.without_release(target.limited)) / math.log(10.0)]
+    if len(ends) > 1:
+        slopes.append((bounds[ends[-2]] - bounds[end]) / (ends[-2] - end))
+    slope = max(slopes)
+    step = math.log(2.0)
+    if slope > 0.0:
+        step = abs(target.limit - bounds[end]) / slope
+    # By a tenth at least; what is far away is guessed too badly.
+    step = min(max(step, math.log(10.0 / 9.0)), math.log(4.0))
+    epsilon = math.exp(end + direction * step)
+    return {"epsilon": float(f"{epsilon:.2g}"), "rows": has_met}
 
 
 def _measured(target: Target, outcome: Outcome, confidence: float) -> dict[str, float | None]:

@@ -7,7 +7,8 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.facts import LEARNT, PRIVATE
+from dptext_spark.evaluation.comparison import LEARNT, settings_table, shown_number
+from dptext_spark.evaluation.facts import PRIVATE
 
 Facts: TypeAlias = Mapping[str, Any]
 
@@ -30,6 +31,10 @@ NOT_LINKED: Final = (
 )
 """Why rows were not linked to their originals, and what to do."""
 
+NOT_COMPARABLE: Final = (
+    "Similarity and its floor depend on the embedding: compare settings of one embedding alone."
+)
+
 _USUAL: Final = 0.2  # the share recovered at which a setting is named where no target was given
 
 
@@ -37,7 +42,8 @@ def said(facts: Facts) -> Iterator[Any]:
     """Yield what each setting gives away and keeps: blocks of lines, tables, the verdict last."""
     settings = facts["settings"]
     yield _sample(facts)
-    yield _settings(settings)
+    yield settings_table(settings)
+    yield NOT_COMPARABLE
     names = [name for name in _STICKING_OUT if name in settings[0]]
     titles = ["", *(_STICKING_OUT[name] for name in names)]
     rows = [_cells(row, names, ".1%") for row in settings]
@@ -70,37 +76,9 @@ def _sample(facts: Facts) -> list[str]:
     return [PRIVATE, rows, learning, *knowledge, STRONGER]
 
 
-def _settings(settings: Sequence[Facts]) -> dict[str, Any]:
-    """Return the table of all settings: what each gives away and keeps."""
-    forms = {"recovered": ".1%", "similarity": ".3f", "kept": ".1%"}
-    if "attributed" in settings[0]:
-        forms["attributed"] = ".1%"
-    head = [""]
-    for name in forms:
-        if name == "kept":
-            head.append("unchanged")
-        else:
-            head += [name, "floor"]
-    table = [[*head, "no other beats it"]]
-    for row in settings:
-        cells = [row["options"]]
-        for name, form in forms.items():
-            cells.append(_number(row[name], form))
-            if name != "kept":
-                cells.append(_number(row[f"{name}_floor"], form))
-        cells[1] += f" ({row['recovered_low']:.1%} to {row['recovered_high']:.1%})"
-        table.append([*cells, "yes" if row["on_front"] else ""])
-    return {"table": table}
-
-
-def _number(value: float | None, form: str = ".3f") -> str:
-    """Return a number as tables have it."""
-    return "-" if value is None else format(value, form)
-
-
 def _cells(row: Facts, names: Sequence[str], form: str = ".3f") -> list[str]:
     """Return a setting and some of its numbers as tables have them."""
-    return [row["options"], *(_number(row[name], form) for name in names)]
+    return [row["options"], *(shown_number(row[name], form) for name in names)]
 
 
 def sticking_out(facts: Facts) -> Iterator[str]:
@@ -186,8 +164,8 @@ def _labels(facts: Facts) -> dict[str, Any]:
     """Return the table of how well models learn labels in each setting."""
     settings = facts["settings"]
     ceilings = {row["measure"]: row["ceiling"] for row in facts["utility"]}
-    floors = [_number(settings[0][f"{name}_floor"]) for name in LEARNT]
-    best = [_number(ceilings[name]) for name in LEARNT]
+    floors = [shown_number(settings[0][f"{name}_floor"]) for name in LEARNT]
+    best = [shown_number(ceilings[name]) for name in LEARNT]
     table = [
         ["", *LEARNT],
         *(_cells(row, LEARNT) for row in settings),
@@ -208,9 +186,9 @@ def _by_class(facts: Facts) -> dict[str, Any]:
         interval = "-"
         if row["low"] is not None:
             interval = f"{row['low']:.3f} to {row['high']:.3f}"
-        floor = _number(row["floor"])
-        ceiling = _number(row["ceiling"])
-        table.append([row["measure"], _number(row["value"]), interval, floor, ceiling])
+        floor = shown_number(row["floor"])
+        ceiling = shown_number(row["ceiling"])
+        table.append([row["measure"], shown_number(row["value"]), interval, floor, ceiling])
     return {"title": f"By class, {setting['options']}", "table": table}
 
 
@@ -267,7 +245,10 @@ def _verdict_without_target(settings: Sequence[Facts]) -> str:
     best = _without_target(settings)
     limit = f"{best['options']} (upper limit {best['recovered_high']:.3g}"
     if best["recovered_high"] > _USUAL:
-        return f"No setting here keeps recovery to {_USUAL:.0%}: the least is {limit})."
+        return (
+            f"No setting here keeps recovery to {_USUAL:.0%}: the least is {limit}). Try a smaller "
+            f"epsilon: --target 'recovery(top1) <= {_USUAL:g}' names one."
+        )
     return (
         f"These attackers recover no more than {_USUAL:.0%} of words with {limit}; similarity "
         f"{best['similarity']:.3g}). Choose it by --target on other rows."
@@ -285,6 +266,7 @@ def _choice(facts: Facts) -> Iterator[str]:
         closest = target["closest"]
         if closest:
             yield f"The closest is {closest['options']}: {_measured(facts, closest, among)}."
+        yield from _next_steps(facts)
         return
     chosen_on = target["chosen_on"]
     checked_on = target["checked_on"]
@@ -303,6 +285,27 @@ def _choice(facts: Facts) -> Iterator[str]:
         )
 
 
+def _next_steps(facts: Facts) -> Iterator[str]:
+    """Yield what to try where no setting meets the target."""
+    target = facts["target"]
+    step = target["try"]
+    if not step:
+        return
+    steps = []
+    if step["epsilon"]:
+        size = "smaller" if _is_upper(facts) else "larger"
+        steps.append(f"a {size} epsilon, such as {step['epsilon']:g}")
+    if step["rows"]:
+        steps.append("more rows (--sample): what was measured meets it, its limit does not")
+    if steps:
+        yield f"Try {', or '.join(steps)}."
+
+
+def _is_upper(facts: Facts) -> bool:
+    """Return whether the target is a limit from above."""
+    return str(facts["target"]["target"].rpartition(" ")[0]).endswith("<=")
+
+
 def _is_no_better(row: Facts, name: str) -> bool:
     """Return whether a use may be no more than with random words."""
     low = row[f"{name}_low"] or 0.0
@@ -316,8 +319,7 @@ def _measured(facts: Facts, row: Facts, among: str = "") -> str:
         return "nothing to measure it on"
     if row["bound"] is None:
         return f"{row['measured']:.3g} (no interval{among})"
-    is_upper = facts["target"]["target"].rpartition(" ")[0].endswith("<=")
-    limit = "upper limit" if is_upper else "lower limit"
+    limit = "upper limit" if _is_upper(facts) else "lower limit"
     confidence = f"{100 * facts['confidence']:g}% confidence"
     return f"{row['measured']:.3g}, {limit} {row['bound']:.3g} ({confidence}{among})"
 

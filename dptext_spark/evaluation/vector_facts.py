@@ -9,8 +9,8 @@ from operator import add
 from typing import Any, Final, TypeAlias
 
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.comparison import Comparison, Outcome
-from dptext_spark.evaluation.facts import LEARNT, PRIVATE, risk_and_use
+from dptext_spark.evaluation.comparison import LEARNT, Comparison, Outcome
+from dptext_spark.evaluation.facts import PRIVATE, risk_and_use
 from dptext_spark.evaluation.measures import LABELS, MEASURES, Measure
 from dptext_spark.evaluation.target import Target, choice_of
 from dptext_spark.evaluation.text import choice_lines

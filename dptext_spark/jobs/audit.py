@@ -9,10 +9,10 @@ from typing import Final
 
 from dptext_spark.audit.trial import FACTORS, trial, worlds
 from dptext_spark.bars import progress_bar
+from dptext_spark.display import table
 from dptext_spark.errors import JobError
 from dptext_spark.options import BUNDLE_WORLD, AuditOptions
 from dptext_spark.report.facts import Facts, Report
-from dptext_spark.report.text import table
 
 FORMAT_VERSION: Final = 3
 RUNS: Final = 40_000

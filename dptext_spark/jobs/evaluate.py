@@ -42,7 +42,7 @@ from dptext_spark.evaluation.vectors_on_spark import VectorRehearsal, bound_sett
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.mechanisms.vectors import TEXT_WORDS, VectorNoise
 from dptext_spark.options import EvaluateOptions
-from dptext_spark.report.facts import Report, embedding_json
+from dptext_spark.report.facts import Report, embedding_json, now
 from dptext_spark.report.text import announce_missing
 from dptext_spark.search.nearest import Search
 from dptext_spark.spark.bundle_files import BundleFiles
@@ -74,6 +74,7 @@ def run(options: EvaluateOptions) -> Report:
     paths = [(OUTPUT, "--output", options.output.rstrip("/"))]
     if read.has_path:
         paths.insert(0, (INPUT, "--input", options.input))
+    started = now()
     places = Places.of(paths)
     columns = _columns(options)
     all_of(
@@ -99,6 +100,7 @@ def run(options: EvaluateOptions) -> Report:
                 evaluation = _evaluation_of_vectors(options, table, embedding, search, settings)
                 return write(evaluation, text=vector_facts.said, page=vector_facts.page)
             evaluation = _evaluation(options, table, read, embedding, search)
+            evaluation["started"] = started
             return write(evaluation, text=text.said, page=page.page)
 
 

@@ -11,11 +11,11 @@ from pyspark.sql.utils import is_remote
 
 from dptext_spark.accounting.laws import LossLaw, joint_loss_beyond
 from dptext_spark.accounting.ledger import NEIGHBOURS, Ledger, decimal_text, law_of
+from dptext_spark.display import rendered, table
 from dptext_spark.errors import ConfigError
 from dptext_spark.guarantee import DELTAS, factor, rounded_up
 from dptext_spark.options import LedgerOptions
 from dptext_spark.report.facts import Facts, Report
-from dptext_spark.report.text import rendered, table
 from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import session
 from dptext_spark.tables.ledger_folder import LedgerFolder

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Final
 
+from pyspark.sql import functions as F
+
+from dptext_spark.accounting.row_budget import RowBudget
+from dptext_spark.arguments import naming_arguments
 from dptext_spark.bars import progress, stage
 from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import all_of
+from dptext_spark.evaluation.facts import FILE as EVALUATION
 from dptext_spark.guarantee import Guarantee
-from dptext_spark.options import PrivatizeOptions, read_row_budget
+from dptext_spark.mechanisms import Mechanism
+from dptext_spark.noise import NoiseKey
+from dptext_spark.options import PrivatizeOptions
 from dptext_spark.release import Release
 from dptext_spark.report.facts import (
     Facts,
@@ -19,10 +28,12 @@ from dptext_spark.report.facts import (
     persons,
     release_facts,
     row_lengths,
+    rows_named,
     rows_singled_out,
     tags_of,
     token_counts,
 )
+from dptext_spark.report.measured_risk import measured_risk
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.spark.failures import FAILED, spark_errors
 from dptext_spark.spark.session import leased
@@ -32,11 +43,25 @@ from dptext_spark.tables.incremental import CUT_OFF, GrowingRun, GrowingTable
 from dptext_spark.tables.ledger_run import LedgerRun
 from dptext_spark.tables.partitioning import Partitioning
 from dptext_spark.tables.run import TableRun
-from dptext_spark.tables.sampling import Sample, count_persons, count_rows_with_words
+from dptext_spark.tables.sampling import (
+    Sample,
+    count_persons,
+    count_rows_named,
+    count_rows_with_words,
+)
 from dptext_spark.tables.table import Table
 from dptext_spark.tables.tags import count_tags
 from dptext_spark.text.actions import Surrogate
+from dptext_spark.text.policies import TextPolicy
 from dptext_spark.word_reader import FEW
+
+OPTIONS: Final = {
+    "except_": "except",
+    "key": "key_file",
+    "read_options": "read_option",
+    "write_options": "write_option",
+}
+"""Options that are not called as the argument in Python is."""
 
 
 @leased()
@@ -62,6 +87,7 @@ def run(options: PrivatizeOptions) -> Report:
         release, guarantee = open_release(options)
         recall = recall_of(release.search, release.mechanism, release.embedding)
     table = table_run.open("dptext privatize")
+    risk = _measured_risk(table, release)
     with spark_errors(FAILED if options.incremental is None else CUT_OFF):
         if isinstance(table, GrowingTable):
             table.claim(release, key)
@@ -69,9 +95,9 @@ def run(options: PrivatizeOptions) -> Report:
         ledger = None
         if options.ledger is not None:
             ledger = LedgerRun(table, options, release, guarantee, key, worker)
-        with progress(table.spark, "Checking ids"):
-            table.input.check_rows()
         findings: Facts = {}
+        with progress(table.spark, "Checking ids"):
+            findings["rows_named"] = _check_rows(table)
         if options.person is not None:
             findings["persons"] = _persons(table, worker, guarantee, options.person)
         sample = _sample(table, worker)
@@ -95,7 +121,37 @@ def run(options: PrivatizeOptions) -> Report:
     if ledger is not None:
         findings["ledger"] = ledger.costs
     facts = release_facts(release, guarantee, recall, **table.table_facts(partitioning))
+    if risk is not None:
+        facts["evaluation"] = risk
     return table.output.write_reports(facts, findings)
+
+
+def _measured_risk(table: Table, release: Release) -> Facts | None:
+    """Return what an evaluation measured of the release's setting, if its folder is given."""
+    options = table.options
+    folder = getattr(options, "evaluation", None)
+    if folder is None:
+        return None
+    text = table.output.storage.read(f"{folder.rstrip('/')}/{EVALUATION}")
+    return measured_risk(text, release, options.to_json())
+
+
+def _check_rows(table: Table) -> Facts | None:
+    """Check ids; return what a report says of rows that kept columns name uniquely.
+
+    The column of ids names every row, and does not count. None where no other one is kept, and of a
+    table that grows.
+    """
+    columns = table.columns
+    unchanged = [name for name in columns.keep if name != columns.id]
+    if not unchanged or table.grows:
+        table.input.check_rows()
+        return None
+    (rows,) = table.input.check_rows(F.count(F.lit(1)))
+    if not rows:
+        return None
+    counts = count_rows_named(table.input.df, unchanged, rows)
+    return rows_named(counts, has_id=columns.id in columns.keep)
 
 
 def _persons(table: Table, worker: Sanitizer, guarantee: Guarantee, column: str) -> Facts | None:
@@ -165,16 +221,68 @@ def _sanitized(
     return facts
 
 
-def privatize_table(**options: Any) -> Report:
+@naming_arguments()
+def privatize_table(
+    *,
+    input: str | Path,
+    output: str | Path,
+    embedding: str | Path | Embedding,
+    mechanism: Mechanism | str,
+    epsilon: float | None = None,
+    id: str | None = None,
+    text: str | Sequence[str] = (),
+    tokens: str | Sequence[str] = (),
+    keep: str | Sequence[str] = (),
+    except_: str | Sequence[str] = (),
+    policy: TextPolicy | None = None,
+    release_words: int | None = None,
+    search: str | None = None,
+    row_budget: RowBudget | str | float | None = None,
+    key: NoiseKey | str | Path | None = None,
+    name: str = "",
+    trust_id: bool = False,
+    where: str | None = None,
+    format: str | None = None,
+    output_format: str | None = None,
+    read_options: Mapping[str, str] | None = None,
+    write_options: Mapping[str, str] | None = None,
+    mode: str | None = None,
+    reports: str | Path | None = None,
+    evaluation: str | Path | None = None,
+    dry_run: bool = False,
+    person: str | None = None,
+    count_unique: bool = False,
+    incremental: str | Path | None = None,
+    changed_files: str | None = None,
+    ledger: str | Path | None = None,
+    budget: float | None = None,
+    new_text: str | Sequence[str] = (),
+    epsilon_from_private_rows: bool = False,
+) -> Report:
     """Run ``dptext privatize`` in the running session, also of Spark Connect, and print nothing.
 
-    Args:
-        options: The command's options by name, with ``_`` for ``-``, as ``input="sales.queries"``,
-            ``format="table"`` and ``epsilon=10``.
+    Arguments are those of :func:`privatize`, and the command's options by name, as
+    ``input="sales.queries"``, ``format="table"`` and ``read_options={"header": "true"}``. ``key``
+    is a key or the path of its file.
 
     Raises:
-        DptextError: Options or the table are wrong, or Spark failed.
+        DptextError: An argument or the table is wrong, or Spark failed.
     """
+    arguments = dict(locals())
+    configured = Mechanism.of(arguments.pop("mechanism"), arguments.pop("epsilon"))
+    options = {**configured.to_json(), **dict(TextPolicy.of(arguments.pop("policy")))}
+    for argument, value in arguments.items():
+        if isinstance(value, Embedding):
+            value = value.path
+        elif isinstance(value, RowBudget):
+            value = f"{value.loss}:within={value.within},delta={value.delta}"
+        elif isinstance(value, Mapping):
+            value = [f"{option}={setting}" for option, setting in value.items()]
+        elif argument == "key":
+            value = NoiseKey.of(value)
+        if isinstance(value, Path):
+            value = str(value)
+        options[OPTIONS.get(argument, argument)] = value
     return run(PrivatizeOptions.of(options))
 
 
@@ -187,7 +295,7 @@ def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:
     row_budget = None
     if options.row_budget is not None:
         within = guarantee.distances.nearest if guarantee.distances else 1.0
-        row_budget = read_row_budget(options.row_budget, within)
+        row_budget = RowBudget.of(options.row_budget, within)
     release = Release.open(
         embedding=embedding,
         mechanism=mechanism,

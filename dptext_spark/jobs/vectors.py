@@ -15,7 +15,14 @@ from dptext_spark.errors import ConfigError, InputError, all_of
 from dptext_spark.mechanisms.vectors import TEXT_WORDS, PublicPrior, VectorNoise
 from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.options import VectorsOptions
-from dptext_spark.report.facts import Facts, Report, coverage, embedding_json, table_facts, written
+from dptext_spark.report.facts import (
+    Facts,
+    Report,
+    coverage,
+    embedding_json,
+    json_text,
+    table_facts,
+)
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.columns import TableColumns, column_counts
@@ -89,7 +96,7 @@ def run(options: VectorsOptions) -> Report:
     findings["rows"] = sums.get("rows")
     findings["columns"] = _column_facts([*lengths], projections, sums)
     if not options.dry_run:
-        content = written({"projections": _grouped(projections.items())})
+        content = json_text({"projections": _grouped(projections.items())})
         table.output.write_beside("projection", options.projection_path, content)
     return table.output.write_reports(facts, findings)
 

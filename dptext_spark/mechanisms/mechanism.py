@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from dptext_spark.accounting.row_budget import LEAST_EPSILON, RowBudget, RowEpsilons
+from dptext_spark.arguments import must_be
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import Space, SpaceT
 from dptext_spark.errors import ConfigError, check_parameters, faults, nearest, parsed, range_of
@@ -146,15 +147,23 @@ class Mechanism(Parameters, ABC):
         return {"mechanism": self.spec, "epsilon": self.epsilon}
 
     @staticmethod
-    def of(value: object) -> Mechanism:
-        """Return the mechanism that a value must be; refuse any other value."""
+    def of(value: object, epsilon: float | None = None) -> Mechanism:
+        """Return the mechanism that a value is, or names together with an epsilon."""
         if isinstance(value, Mechanism):
+            if epsilon is not None:
+                raise ConfigError(
+                    "epsilon is given twice", do=f"Leave it out: {value!r} has its own"
+                )
             return value
-        raise ConfigError(
-            "The mechanism is none",
-            allowed=f"one with its parameters, such as {MECHANISMS['laplace'].__name__}(epsilon=8)",
-            got=type(value).__name__,
-        )
+        if not isinstance(value, str):
+            example = f"{MECHANISMS['laplace'].__name__}(epsilon=8)"
+            raise must_be("mechanism", f"a Mechanism, such as {example}", value)
+        if epsilon is None:
+            raise ConfigError(
+                "epsilon is missing",
+                do=f"Give it with the name of the mechanism: mechanism={value!r}, epsilon=8",
+            )
+        return mechanism(value, epsilon=epsilon)
 
     @abstractmethod
     def noise_parameters(self, dimension: int) -> NoiseParameters:

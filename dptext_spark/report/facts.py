@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
 from dptext_spark.accounting.row_budget import RowBudget, RowEpsilons
+from dptext_spark.display import Displayed
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace
 from dptext_spark.errors import ConfigError, DptextError, printable
@@ -27,8 +29,8 @@ _LIBRARIES: Final = ("dptext-spark", "pyspark", "numpy", "scipy", "pyarrow", "cr
 Facts = dict[str, Any]
 
 _PUBLIC: Final = {
-    *("guarantee", "guarantees", "row_budget", "scope", "options", "row_id", "kept"),
-    *("embedding", "search", "identifier_patterns", "recall", "rows"),
+    *("guarantee", "guarantees", "row_budget", "scope", "options", "row_id", "kept", "sanitized"),
+    *("embedding", "search", "identifier_patterns", "recall", "rows", "started", "evaluation"),
 }
 """Facts that may be shared with the table: no count but that of its rows."""
 
@@ -37,8 +39,8 @@ _SHOWN_LENGTHS: Final = (1, 10, 100, 1000)
 """Words of the rows whose epsilons are said."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Report(Displayed):
     """The report of a run."""
 
     facts: Facts
@@ -50,17 +52,25 @@ class Report:
 
     def to_json(self) -> str:
         """Write the facts as JSON text."""
-        return written(self.facts)
+        return json_text(self.facts)
 
     def to_publish(self, options: Collection[str]) -> str:
         """Write what may be shared with the table as JSON text, with the options that are named."""
+        return json_text(self.public(options))
+
+    def public(self, options: Collection[str]) -> Facts:
+        """Return what may be shared with the table, with the options that are named."""
         facts = {name: value for name, value in self.facts.items() if name in _PUBLIC}
         shared = {name: value for name, value in facts["options"].items() if name in options}
-        return written({**facts, "options": shared})
+        return {**facts, "options": shared, "versions": versions()}
 
     def describe(self) -> str:
         """Return the plain words."""
         return self.text
+
+    def blocks(self) -> Iterator[Any]:
+        """Yield the plain words."""
+        yield self.text.split("\n")
 
     def finish(self, path: Path | None) -> None:
         """Write the report as JSON, where a path is given, and end with its failure."""
@@ -75,10 +85,15 @@ class Report:
             raise self.failure
 
 
-def written(facts: Mapping[str, Any]) -> str:
+def json_text(facts: Mapping[str, Any]) -> str:
     """Write facts as JSON, one line for each value, with their format and the versions."""
     complete_facts = {"format_version": FORMAT_VERSION, **facts, "versions": versions()}
     return json.dumps(complete_facts, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def now() -> str:
+    """Return the time, to the second, with the offset of UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def versions() -> dict[str, str]:
@@ -194,6 +209,7 @@ def table_facts(
         "options": dict(options),
         "row_id": row_id,
         "kept": list(kept),
+        "sanitized": list(sanitized),
     }
 
 
@@ -327,6 +343,23 @@ def rows_singled_out(counts: Mapping[int, int], rows: int) -> Facts:
     return {"rows": by_limit, "said": [sentence]}
 
 
+def rows_named(counts: Mapping[str, Any], *, has_id: bool) -> Facts:
+    """Return how many rows have values in kept columns that no other row has, together and alone.
+
+    ``counts`` has ``rows``, ``together``, by column ``alone``, and the ``share`` of values that
+    were looked at; ``has_id`` is whether the column of ids is kept, too.
+    """
+    about = "" if counts["share"] == 1.0 else f", estimated by {counts['share']:.2%} of the values"
+    rows = f"of {counts['rows']:,} rows{about}"
+    lines = [f"Unchanged columns name uniquely: together {counts['together']:,} {rows}"]
+    if len(counts["alone"]) > 1:
+        columns = [f"{name} {count:,}" for name, count in counts["alone"].items()]
+        lines[0] += f"; alone: {', '.join(columns)}"
+    if has_id:
+        lines.append("The unchanged ids name every row to those who know them.")
+    return {**counts, "said": lines}
+
+
 def tags_of(types: Collection[Mapping[str, Any]]) -> Facts:
     """Return how many tags a released table has, by type, and how many rows they link."""
     sentence = (
@@ -388,7 +421,7 @@ def _odds(losses: Mapping[str, float]) -> str:
 
 def coverage(columns: Mapping[str, Any]) -> Facts:
     """Return how much of each column's words the vocabulary has, by column."""
-    return {name: {**sums.to_json(), "said": sums.describe()} for name, sums in columns.items()}
+    return {name: {**sums.to_json(), "said": sums.describe(name)} for name, sums in columns.items()}
 
 
 def token_counts(counts: Any, oov: str) -> Facts:
@@ -466,6 +499,7 @@ def describe(facts: Facts) -> str:
         lines += [f"{name}: {sample['said']}" for name, sample in facts["coverage"].items()]
     lines += facts.get("row_lengths", {}).get("said", ())
     lines += facts.get("singled_out", {}).get("said", ())
+    lines += facts.get("rows_named", {}).get("said", ())
     lines += facts.get("tags", {}).get("said", ())
     if "persons" in facts:
         lines += ["", *facts["persons"]["said"]]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
+from dptext_spark.arguments import must_be
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, nearest, parsed
 from dptext_spark.geometry import Floats, Floats32, Ints
@@ -155,6 +157,8 @@ class Search(ABC):
         embedding = Embedding.of(embedding)
         if release_words is None:
             release_words = embedding.releasable
+        if not isinstance(release_words, Integral):
+            raise must_be("--release-words", "a whole number", release_words)
         if not 2 <= release_words <= embedding.releasable:
             raise ConfigError(
                 "The release vocabulary (--release-words) has an impossible size",

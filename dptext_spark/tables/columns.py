@@ -322,7 +322,7 @@ class TableColumns:
         written; with ``row_counts`` (V,), how many rows have each word, also how many rows show an
         unchanged rare word.
         """
-        counters = [counter(*pair) for pair in product(self.sanitized, worker.counts._fields)]
+        counters = [counter(*pair) for pair in product(self.sanitized, worker.counters._fields)]
         if row_counts is not None:
             counters += map(singled_out, FEW)
         # Spark trusts this schema and matches columns by position.
@@ -368,7 +368,9 @@ def _sanitize_batches(
         # The number of rows that have the rarest unchanged word of each row.
         rarest = np.full(len(batch), max(FEW))
         for name, field in batch.fields(worker.visible_words):
-            result = worker.sanitize(field.values, field.ids, column=name, **field.of_rows)
+            result = worker.sanitize(
+                field.values, field.ids, column=name, trust_id=True, **field.of_rows
+            )
             batch.set_values(name, result.values)
             counts += [field.sum_by_row(of_values, len(batch)) for of_values in result.counts]
             if row_counts is not None and isinstance(result, Sanitized):

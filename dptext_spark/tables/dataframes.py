@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, Final
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -14,7 +15,9 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import NullType
 
 from dptext_spark.accounting.row_budget import RowBudget
+from dptext_spark.arguments import check_frame, must_be, naming_arguments
 from dptext_spark.calibration.recall import chosen_search
+from dptext_spark.display import Displayed
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, printable
 from dptext_spark.mechanisms import Mechanism
@@ -38,8 +41,11 @@ from dptext_spark.tables.input_table import InputTable
 from dptext_spark.tables.source import TableSource
 from dptext_spark.text.policies import TextPolicy
 
+_PATIENCE: Final = 0.2
+"""Seconds for counts that are there already to arrive."""
 
-class ReleaseCounts:
+
+class ReleaseCounts(Displayed):
     """Counts of one call of ``privatize(df, ..., counts=ReleaseCounts())``.
 
     The first action on its result fills them, and asking for them waits for it. They are of the
@@ -49,6 +55,7 @@ class ReleaseCounts:
 
     def __init__(self) -> None:
         self._observation: Any = None
+        self._reading: Thread | None = None
         self._columns: tuple[str, ...] = ()
         self._policy = TextPolicy()
 
@@ -79,6 +86,23 @@ class ReleaseCounts:
         columns = {name: token_counts(counts, oov) for name, counts in self.columns.items()}
         return describe_counts(self.rows, columns)
 
+    def blocks(self) -> Iterator[Any]:
+        """Yield the counts, or that there are none yet; never waits for an action."""
+        if self._is_complete():
+            yield self.describe().split("\n")
+        else:
+            yield "No counts yet: they come with the first action on the result, such as a write."
+
+    def _is_complete(self) -> bool:
+        """Return whether the first action has ended: a thread waits for it."""
+        if self._observation is None:
+            return False
+        if self._reading is None:
+            self._reading = Thread(target=lambda: self._observation.get, daemon=True)
+            self._reading.start()
+        self._reading.join(_PATIENCE)
+        return not self._reading.is_alive()
+
     def _counts(self) -> dict[str, Any]:
         counts = None
         if self._observation is not None:
@@ -92,11 +116,13 @@ class ReleaseCounts:
         return dict(counts)
 
 
+@naming_arguments()
 def privatize(
     df: DataFrame,
     *,
     embedding: str | Path | Embedding,
-    mechanism: Mechanism,
+    mechanism: Mechanism | str,
+    epsilon: float | None = None,
     id: str,
     text: str | Sequence[str] = (),
     tokens: str | Sequence[str] = (),
@@ -104,8 +130,8 @@ def privatize(
     policy: TextPolicy | None = None,
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
-    row_budget: RowBudget | None = None,
-    key: NoiseKey | None = None,
+    row_budget: RowBudget | str | float | None = None,
+    key: NoiseKey | str | Path | None = None,
     name: str = "",
     trust_id: bool = False,
     counts: ReleaseCounts | None = None,
@@ -118,7 +144,7 @@ def privatize(
     result fills ``counts``.
 
     Args:
-        mechanism: For example ``Laplace(epsilon=15)``.
+        mechanism: ``Laplace(epsilon=15)``, or ``"laplace"`` with ``epsilon=15``.
         id: Column that identifies each row: integer or string, unique, without nulls. Do not use
             row order or ``monotonically_increasing_id``: they change when Spark recomputes the
             frame.
@@ -135,8 +161,10 @@ def privatize(
         search: How the nearest word is found: ``exact``, ``ivf`` at its default recall, or a search
             itself.
         row_budget: Largest privacy loss of a row: its epsilon follows from its number of words,
-            and the mechanism's is the largest that a row gets.
-        key: For a repeatable release; by default a fresh one that is never written.
+            and the mechanism's is the largest that a row gets. For example ``50`` or
+            ``"50:within=3,delta=1e-6"``.
+        key: A key or the path of its file, for a repeatable release; by default a fresh one that is
+            never written.
         name: With a key: the name of what is released, such as the table and its date. Equal ids
             and texts under one key and name get equal noise.
         trust_id: Skip the check of the ids. Rows of one id show whether their texts are equal.
@@ -147,6 +175,12 @@ def privatize(
         and nullability; structs have the fields that were named. No metadata of the frame's fields
         is in it.
     """
+    check_frame(df)
+    if counts is not None and not isinstance(counts, ReleaseCounts):
+        raise must_be("counts", "a ReleaseCounts", counts, "Write counts = ReleaseCounts() before")
+    if not isinstance(id, str):
+        raise must_be("id", "the name of a column", id, "Write id='id'")
+    key = NoiseKey.of(key)
     if df.isStreaming:
         raise ConfigError(
             "A streaming frame cannot be sanitized: ids are checked over all rows",
@@ -154,20 +188,30 @@ def privatize(
         )
     check_release_name(key, name)
     for field in df.schema:
-        if isinstance(field.dataType, NullType) and field.name in _names(text):
+        if isinstance(field.dataType, NullType) and field.name in _names("text", text):
             df = df.withColumn(field.name, quoted(field.name).cast("string"))  # null texts
     policy = TextPolicy.of(policy)
     columns = TableColumns(
-        text=_names(text),
-        tokens=_names(tokens),
-        keep=_names(keep),
+        text=_names("text", text),
+        tokens=_names("tokens", tokens),
+        keep=_names("keep", keep),
         id=id,
         slots=policy.spans_column,
     )
     source = TableSource(place="", read=df)
     table = InputTable(source=source, columns=columns, trust_id=trust_id).checked()
     columns = table.columns
-    release = _release(embedding, mechanism, search, release_words, policy, row_budget, name)
+    embedding = Embedding.of(embedding)
+    mechanism = Mechanism.of(mechanism, epsilon)
+    nearest = _search(search, embedding, mechanism, policy, release_words)
+    release = Release.open(
+        embedding=embedding,
+        mechanism=mechanism,
+        search=nearest,
+        policy=policy,
+        row_budget=_row_budget(row_budget, embedding, mechanism, nearest),
+        name=name,
+    )
     table.check_rows()
     if show:
         _show(columns, release, kept=key is not None)
@@ -185,15 +229,17 @@ def sent(spark: SparkSession, sanitizer: Sanitizer) -> Sanitizer:
     return replace(sanitizer, release=replace(release, bundle=bundle))
 
 
+@naming_arguments()
 def privatize_udf(
     *,
     embedding: str | Path | Embedding,
-    mechanism: Mechanism,
+    mechanism: Mechanism | str,
+    epsilon: float | None = None,
     column: str,
     policy: TextPolicy | None = None,
     release_words: int | None = None,
     search: str | Search = ExactSearch.name,
-    key: NoiseKey | None = None,
+    key: NoiseKey | str | Path | None = None,
     name: str = "",
 ) -> Callable[..., Column]:
     """Return a vectorized UDF ``(id, text) -> text`` for ``df.select``.
@@ -203,6 +249,9 @@ def privatize_udf(
     whatever table, count as one release, and where an id comes twice it shows whether the two texts
     are equal. A UDF sees one column of a row: there are no slots and no row budget.
     """
+    if not isinstance(column, str):
+        raise must_be("column", "the name of the text's column", column, "Write column='text'")
+    key = NoiseKey.of(key)
     check_release_name(key, name)
     policy = TextPolicy.of(policy)
     if policy.spans_column:
@@ -212,20 +261,45 @@ def privatize_udf(
             do="Use privatize(df, ...)",
         )
     session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    release = _release(embedding, mechanism, search, release_words, policy, None, name)
+    embedding = Embedding.of(embedding)
+    mechanism = Mechanism.of(mechanism, epsilon)
+    release = Release.open(
+        embedding=embedding,
+        mechanism=mechanism,
+        search=_search(search, embedding, mechanism, policy, release_words),
+        policy=policy,
+        name=name,
+    )
     worker = sent(session, Sanitizer.open(release, key))
 
     def sanitize(batches: Iterator[tuple[pd.Series, pd.Series]]) -> Iterator[pd.Series]:
         sanitizer = shared(worker)
-        for ids, texts in batches:
-            yield sanitizer.sanitize(texts, ids, column=column).values.to_pandas()
+        for columns in batches:
+            _check_arguments(columns)
+            ids, texts = columns
+            result = sanitizer.sanitize(texts, ids, column=column, trust_id=True)
+            yield result.values.to_pandas()
 
     udf: Callable[..., Column] = pandas_udf(sanitize, "string")  # type: ignore[call-overload]
     return udf
 
 
+def _check_arguments(columns: object) -> None:
+    """Refuse to sanitize a text without its id, or anything more."""
+    count = len(columns) if isinstance(columns, tuple) else 1
+    if count != 2:
+        raise ConfigError(
+            "The UDF takes two columns, the row's id and its text",
+            got=str(count),
+            do='Write sanitize("id", "text"), in SQL clean(id, text)',
+        )
+
+
+@naming_arguments()
 def register_udf(spark: SparkSession, udf: str, /, **options: Any) -> None:
     """Register a :func:`privatize_udf` for SQL: ``SELECT id, clean(id, text) FROM t``."""
+    if not hasattr(spark, "udf"):
+        raise must_be("spark", "a SparkSession", spark, "Write register_udf(spark, 'clean', ...)")
     spark.udf.register(udf, privatize_udf(**options))
 
 
@@ -249,33 +323,43 @@ def _show(columns: TableColumns, release: Release, *, kept: bool) -> None:
     print(printable(f"Release of {', '.join(columns.sanitized)}"), describe(facts), sep="\n")
 
 
-def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+def _names(argument: str, names: object) -> tuple[str, ...]:
+    """Return the names of columns that an argument has: one, or several."""
     if isinstance(names, str):
         return (names,)
-    return tuple(names)
+    if isinstance(names, list | tuple):
+        wrong_names: list[object] = [name for name in names if not isinstance(name, str)]
+        if not wrong_names:
+            return tuple(names)
+        names = wrong_names[0]
+    raise must_be(argument, "the name of a column, or a list of names", names)
 
 
-def _release(
-    embedding: str | Path | Embedding,
-    mechanism: Mechanism,
+def _search(
     search: str | Search,
-    release_words: int | None,
+    embedding: Embedding,
+    mechanism: Mechanism,
     policy: TextPolicy,
-    row_budget: RowBudget | None,
-    name: str,
-) -> Release:
-    embedding = Embedding.of(embedding)
-    mechanism = Mechanism.of(mechanism)
-    policy = TextPolicy.of(policy)
-    if not isinstance(search, Search):
-        search = chosen_search(
-            search, embedding, (mechanism,), policy=policy, release_words=release_words
-        )
-    return Release.open(
-        embedding=embedding,
-        mechanism=mechanism,
-        search=search,
-        policy=policy,
-        row_budget=row_budget,
-        name=name,
+    release_words: int | None,
+) -> Search:
+    """Return a search, built if this is its name."""
+    if isinstance(search, Search):
+        return search
+    if not isinstance(search, str):
+        raise must_be("search", "a Search, or a name such as 'exact'", search)
+    return chosen_search(
+        search, embedding, (mechanism,), policy=policy, release_words=release_words
     )
+
+
+def _row_budget(
+    row_budget: RowBudget | str | float | None,
+    embedding: Embedding,
+    mechanism: Mechanism,
+    search: Search,
+) -> RowBudget | None:
+    """Return a budget; by default each word moves as far as to a typical nearest word."""
+    if row_budget is None or isinstance(row_budget, RowBudget):
+        return row_budget
+    distances = mechanism.guarantee(embedding, search=search).distances
+    return RowBudget.of(row_budget, distances.nearest if distances else 1.0)

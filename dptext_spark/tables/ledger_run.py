@@ -34,7 +34,7 @@ from dptext_spark.accounting.ledger import (
 from dptext_spark.bars import progress
 from dptext_spark.errors import ConfigError, DptextError, JobError
 from dptext_spark.noise import NoiseKey
-from dptext_spark.release import Release, in_euclidean_distance
+from dptext_spark.release import Release, euclidean_guarantee
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.spark.failures import FAILURES, condition
 from dptext_spark.spark.session import is_connect
@@ -274,7 +274,7 @@ def _terms(
 ) -> Terms:
     """Return what is released, and under which noise."""
     columns = table.columns
-    guarantee = in_euclidean_distance(guarantee, release.embedding)
+    guarantee = euclidean_guarantee(guarantee, release.embedding)
     if guarantee.epsilon > LARGEST_EPSILON:
         raise ConfigError(
             "Epsilon is too large for a ledger", allowed=f"{LARGEST_EPSILON:g} or less"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dptext_spark.options import TableOptions
-from dptext_spark.report.facts import Facts, Report, describe
+from dptext_spark.report.facts import Facts, Report, describe, now
+from dptext_spark.report.release_page import release_page, release_text
 from dptext_spark.spark.failures import spark_errors
 from dptext_spark.tables.batch import ROW
 from dptext_spark.tables.formats.format import Format
@@ -23,6 +26,9 @@ class OutputTable:
     options: TableOptions
     written: Format  # in the input's partitions
     storage: LocalFiles
+    started: str = field(default_factory=now)
+    _clock: float = field(default_factory=time.monotonic)
+    _run: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def folders(self) -> list[Column]:
@@ -62,11 +68,18 @@ class OutputTable:
         """
         private_facts = {
             **facts,
+            "started": self.started,
+            "seconds": round(time.monotonic() - self._clock, 1),
+            "run": self._run,
             **{name: value for name, value in findings.items() if value not in (None, {}, [])},
             "rows": findings.get("rows"),
             "columns": findings.get("columns", {}),
         }
-        report = Report(facts=private_facts, text=describe(private_facts))
+        public_facts = Report(facts=private_facts, text="").public(self.options.published)
+        text = describe(private_facts)
+        if self.options.dry_run:
+            text = f"{text}\n\n{release_text(public_facts)}"
+        report = Report(facts=private_facts, text=text)
         failed = "The report of the dry run could not be written"
         if not self.options.dry_run:
             failed = "The output was written, but its report could not be"
@@ -75,6 +88,7 @@ class OutputTable:
         if self.options.reports is not None or not self.options.dry_run:
             with spark_errors(failed):
                 self.storage.make_folder(self.options.beside("private"), private=True)
+                self.storage.write(self.options.page_path, release_page(public_facts))
                 self.storage.write(self.options.report_path, report.to_json(), private=True)
         return report
 

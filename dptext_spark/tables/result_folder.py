@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 from pyspark.sql import SparkSession
 
 from dptext_spark.bars import stage
+from dptext_spark.display import rendered
 from dptext_spark.errors import ConfigError
 from dptext_spark.options import CalibrateOptions, EstimateOptions, EvaluateOptions
 from dptext_spark.report.facts import Facts, Report, versions
-from dptext_spark.report.text import missing_library, rendered
+from dptext_spark.report.text import missing_library
 from dptext_spark.tables.output import whole_table
 from dptext_spark.tables.storage import LocalFiles, Storage
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 from dptext_spark.bars import stage
 from dptext_spark.errors import ConfigError
 from dptext_spark.options import TableOptions
+from dptext_spark.report.facts import now
 from dptext_spark.spark.failures import spark_errors
 from dptext_spark.spark.session import is_connect, session
 from dptext_spark.tables.columns import TableColumns
@@ -36,6 +37,7 @@ class TableRun:
     read: Format
     written: Format
     places: Places
+    started: str = field(default_factory=now)
 
     @classmethod
     def of(cls, options: TableOptions, columns: TableColumns) -> Self:
@@ -88,7 +90,12 @@ class TableRun:
             kept_partitions = tuple(name for name in partitions if name in table.columns.keep)
             written = replace(self.written, partitions=kept_partitions)
             written.check_schema(spark, table.columns.released(table.source.df.schema))
-        output = OutputTable(options=self.options, written=written, storage=run.places.storage)
+        output = OutputTable(
+            options=self.options,
+            written=written,
+            storage=run.places.storage,
+            started=self.started,
+        )
         return self.kind(options=self.options, input=table, output=output)
 
 

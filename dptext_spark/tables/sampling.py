@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,7 +26,7 @@ from dptext_spark.bars import progress, tell
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, FieldPaths
 from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
-from dptext_spark.tables.fields import Field, pruned
+from dptext_spark.tables.fields import Field, pruned, quoted
 from dptext_spark.tables.source import setting
 from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.patterns.find import find
@@ -37,6 +37,9 @@ from dptext_spark.word_reader import FEW, WordReader, rows_with_words
 SAMPLE_TASKS: Final = 4
 SAMPLE_ROWS: Final = 1000
 """Rows that each of so many tasks looks at, at most: little work, whatever the table's size."""
+
+NAMED_ROWS: Final = 1_000_000
+"""Rows up to which those that kept columns name uniquely are counted and not estimated."""
 
 MANY: Final = 0.1
 """A share of unknown words to warn of: one word in ten, so that hardly a sentence stays whole.
@@ -108,12 +111,12 @@ class Coverage(Counter[str]):
             f"{self[kind]:,} {kind}" for kind in TYPES if self[kind] and kind not in but
         )
 
-    def describe(self) -> str:
-        """Describe how much the vocabulary has."""
+    def describe(self, column: str = "") -> str:
+        """Describe how much of a column the vocabulary has."""
         identified = self.identified()
         if identified:
             identified = f"; identifiers that patterns find: {identified}"
-        sample = f"a sample of {self['rows']:,} rows"
+        sample = f"a sample of {self['rows']:,} {_unit(column)}"
         if not self["tokens"]:
             return f"no words in {sample}{identified}"
         share = 1 - self.unknown_share
@@ -133,7 +136,7 @@ class Coverage(Counter[str]):
         ``others`` are columns with the same concern, of which each has a smaller share.
         """
         of = f"of column {column}"
-        sample = f"in a sample of {self['rows']:,} rows"
+        sample = f"in a sample of {self['rows']:,} {_unit(column)}"
         unknown = f"{self.unknown_share:.1%} of the words"
         also = ""
         if others:
@@ -151,6 +154,11 @@ class Coverage(Counter[str]):
                 f"{fate} {_LARGER}"
             )
         return ""
+
+
+def _unit(column: str) -> str:
+    """Return what the values of a column are: those inside arrays are elements."""
+    return "elements" if "[]" in column else "rows"
 
 
 def _listed(columns: Collection[str]) -> str:
@@ -261,7 +269,7 @@ class Sample:
         also = f"; so have {_listed(further)}" if further else ""
         return [
             f"Column {first} has identifiers ({by_column[first]}), in a sample of "
-            f"{self.coverage[first]['rows']:,} rows{also}. {self.identifiers}"
+            f"{self.coverage[first]['rows']:,} {_unit(first)}{also}. {self.identifiers}"
         ]
 
 
@@ -331,6 +339,35 @@ def _count_words(
         total += rows_with_words(np.concatenate(words), np.concatenate(rows), vocabulary=vocabulary)
     word_ids = np.flatnonzero(total)
     yield pa.RecordBatch.from_pydict({"word": word_ids, "rows": total[word_ids]})
+
+
+def count_rows_named(df: DataFrame, kept: Sequence[str], rows: int) -> dict[str, Any]:
+    """Count in one pass the rows whose values in kept columns no other row has, together and alone.
+
+    Values go between machines as hashes. Where the table has more than ``NAMED_ROWS`` rows, a share
+    of the hashes is looked at, each with all of its rows.
+    """
+    alone = []
+    for name in kept:
+        field = Field.find(df.schema, name)[0]
+        column = field.column
+        if None in field.path:  # inside an array, which counts whole
+            column = quoted(str(field.path[0]))
+        alone.append(column.cast("string"))
+    hashes = [F.xxhash64(*alone), *(F.xxhash64(column) for column in alone)]
+    parts = 1 << max(0, (rows - 1) // NAMED_ROWS).bit_length()
+    numbered = [F.struct(F.lit(n).alias("column"), h.alias("hash")) for n, h in enumerate(hashes)]
+    values = df.select(F.explode(F.array(*numbered)).alias("v")).select("v.*")
+    shared_values = values.where(F.pmod("hash", F.lit(parts)) == 0).groupBy("column", "hash")
+    unique = shared_values.count().where("count = 1").groupBy("column").count()
+    counts = {row["column"]: row["count"] * parts for row in unique.collect()}
+    together, *by_column = [min(rows, counts.get(number, 0)) for number in range(len(hashes))]
+    return {
+        "rows": rows,
+        "together": together,
+        "alone": dict(zip(kept, by_column, strict=True)),
+        "share": 1.0 / parts,
+    }
 
 
 _PERCENTILES: Final = {"50%": 0.5, "90%": 0.9, "99%": 0.99, "largest": 1.0}

@@ -11,6 +11,7 @@ from pyspark.ml.util import DefaultParamsReadable, DefaultParamsWritable
 from pyspark.sql import DataFrame
 
 from dptext_spark.accounting.row_budget import RowBudget
+from dptext_spark.arguments import naming_arguments
 from dptext_spark.errors import ConfigError, check_parameters
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.noise import NoiseKey
@@ -56,11 +57,11 @@ def _row_budget_json(value: Any) -> dict[str, Any]:
 class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], DefaultParamsWritable):
     """Sanitizes columns of a frame; its parameters are the arguments of :func:`privatize`.
 
-    A saved stage contains neither key nor path: set ``key_file`` again after loading. A stage
-    without a key file and without a ``name`` makes a fresh key at each call of ``transform``.
+    A saved stage contains neither key nor path: set ``key`` again after loading. A stage without a
+    key and without a ``name`` makes a fresh key at each call of ``transform``.
 
     Raises:
-        ConfigError: A parameter is wrong or missing, or a ``name`` has no key file.
+        ConfigError: A parameter is wrong or missing, or a ``name`` has no key.
     """
 
     embedding = _param("embedding", _path)
@@ -76,13 +77,20 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
     name = _param("name")
     trust_id = _param("trust_id", TypeConverters.toBoolean)
 
+    @naming_arguments()
     def __init__(
-        self, *unnamed: Any, key_file: str | Path | None = None, **parameters: Any
+        self,
+        *unnamed: Any,
+        key: NoiseKey | str | Path | None = None,
+        epsilon: float | None = None,
+        **parameters: Any,
     ) -> None:
         super().__init__()
-        self.key_file = key_file
+        self.key = key
         names = [param.name for param in self.params]
         check_parameters("TextPrivatizer", names, unnamed, sorted(parameters.keys() - {*names}))
+        if epsilon is not None:
+            parameters["mechanism"] = Mechanism.of(parameters.get("mechanism"), epsilon)
         try:
             self._set(**parameters)
         except TypeError as error:
@@ -103,6 +111,4 @@ class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], Defau
             arguments["policy"] = TextPolicy(**arguments["policy"])
         if "row_budget" in arguments:
             arguments["row_budget"] = RowBudget(**arguments["row_budget"])
-        if self.key_file:
-            arguments["key"] = NoiseKey.read(Path(self.key_file))
-        return privatize(dataset, **arguments)
+        return privatize(dataset, **arguments, key=self.key)

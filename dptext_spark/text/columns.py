@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dptext_spark.arguments import type_name
 from dptext_spark.errors import InputError
 from dptext_spark.text.joined import cut_marked
 from dptext_spark.text.tokens import PLAIN, Tokenizer, between, by_form
@@ -75,11 +76,13 @@ def check_unicode(values: pa.Array, column: str) -> None:
 
 def as_arrow(values: PythonColumn, what: str) -> pa.Array:
     """Convert a column to Arrow: pandas' missing values become null, categories are decoded."""
-    library = type(values).__module__.partition(".")[0]
-    type_name = f"{library}.{type(values).__name__}".removeprefix("builtins.")
+    kind_name = type_name(values)
+    do = ""
+    if kind_name.endswith((".DataFrame", ".Table")):
+        do = "Take one column of it, such as df['text']"
     # Arrow would silently take these apart: a text into letters, a table into its columns' names.
     if isinstance(values, str | bytes | Mapping | Set | pa.Table | pa.RecordBatch):
-        raise InputError(f"{what} is not a column", allowed=_ALLOWED, got=type_name)
+        raise InputError(f"{what} is not a column", allowed=_ALLOWED, got=kind_name, do=do)
     array = None
     with suppress(
         pa.ArrowException, TypeError, ValueError, LookupError, OverflowError, AttributeError
@@ -87,7 +90,7 @@ def as_arrow(values: PythonColumn, what: str) -> pa.Array:
         array = _decoded(values)
     if array is None:  # not raised above, as what it would be chained to quotes values
         allowed = f"{_ALLOWED}, with values of one kind and no more than 2 GiB"
-        raise InputError(f"{what} cannot be read", allowed=allowed, got=type_name)
+        raise InputError(f"{what} cannot be read", allowed=allowed, got=kind_name, do=do)
     # Without a value nothing shows the type.
     if not isinstance(values, pa.Array) and array.null_count == len(array):
         return pa.nulls(len(array), pa.string())
@@ -121,6 +124,28 @@ def id_bytes(ids: pa.Array) -> list[bytes]:
             "Row ids must not be null", got=f"{ids.null_count} nulls in one batch of rows"
         )
     return [str(value).encode() for value in ids.to_pylist()]
+
+
+def check_unique(ids: pa.Array) -> None:
+    """Check that no row id comes twice."""
+    distinct = pc.count_distinct(ids, mode="all").as_py()
+    if distinct < len(ids):
+        raise InputError(
+            "Row ids must be unique: rows of one id show whether their texts are equal",
+            got=f"{len(ids):,} rows, {distinct:,} distinct ids",
+            do="Give other ids, or vouch for these with trust_id=True",
+        )
+
+
+def check_lengths(column: str, rows: int, length: int, what: str) -> None:
+    """Check that each row of a column has one of what belongs to it."""
+    if length != rows:
+        of_rows = "row" if rows == 1 else "rows"
+        of_length = what if length == 1 else f"{what}s"
+        raise InputError(
+            f"Column {column} has {rows:,} {of_rows} but {length:,} {of_length}",
+            do="Take both from the same rows",
+        )
 
 
 def slices(values: pa.Array) -> Iterator[slice]:

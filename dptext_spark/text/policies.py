@@ -21,6 +21,7 @@ from pydantic import (
     field_validator,
 )
 
+from dptext_spark.arguments import must_be, naming_arguments
 from dptext_spark.errors import ConfigError, InputError, check_parameters, faults
 from dptext_spark.text.actions import Action
 from dptext_spark.text.columns import (
@@ -134,10 +135,10 @@ class Fail(OovPolicy):
 
     def release(self, count: int, release_words: int, uniforms: Uniforms, column: str) -> NoReturn:
         raise InputError(
-            f"Column {column} has words outside the vocabulary, which --oov fail forbids",
+            f"Column {column} has words outside the vocabulary, which the policy oov=fail forbids",
             allowed="words of the embedding bundle",
             got=f"{count} unknown words in one batch of rows",
-            do="Choose another --oov policy or a bundle with a larger vocabulary",
+            do="Choose another oov policy, or a bundle with a larger vocabulary",
         )
 
 
@@ -349,6 +350,7 @@ class TextPolicy(PolicyParameters):
     one ConfigError.
     """
 
+    @naming_arguments()
     def __init__(self, /, *unnamed: Never, **parameters: Any) -> None:
         owner = type(self).__name__
         names = type(self).model_fields
@@ -373,11 +375,7 @@ class TextPolicy(PolicyParameters):
             return TextPolicy()
         if isinstance(value, TextPolicy):
             return value
-        raise ConfigError(
-            "policy must be a TextPolicy",
-            allowed="one with its parameters, such as TextPolicy(oov='drop')",
-            got=type(value).__name__,
-        )
+        raise must_be("policy", "a TextPolicy, such as TextPolicy(oov='drop')", value)
 
     def to_json(self) -> dict[str, Any]:
         """Return the options' values, JSON-ready."""

@@ -1,7 +1,6 @@
 """A DAG to copy: each day's partition of a table is sanitized when the day is over.
 
-    locate_calibration -> bundle_changed -> [calibrate] -> check_protection -> privatize ->
-    check_report
+    locate_evaluation -> bundle_changed -> [evaluate] -> check_risk -> privatize -> check_report
 
 Put this file into Airflow's folder of DAGs and adjust the parameters and ``TABLE``. It needs
 Airflow 3, the provider apache-airflow-providers-apache-spark, ``spark-submit`` on the workers' PATH
@@ -19,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -31,10 +31,11 @@ MECHANISM += ["--epsilon", "{{ params.epsilon }}"]
 # The ledger takes equal ids of any day for one row: they are unique over all days.
 TABLE = ["--text", "text", "--id", "id", "--keep", "id", "--keep", "intent"]
 PARTITION = "dt={{ ds }}"
-CALIBRATION = "{{ ti.xcom_pull('locate_calibration') }}"
-CALIBRATE = ["--words", "{{ params.calibrated_words }}", "--output", CALIBRATION, "--overwrite"]
-PLACES = ["--input", f"{{{{ params.input }}}}/{PARTITION}"]
-PLACES += ["--output", f"{{{{ params.output }}}}/{PARTITION}"]
+INPUT = ["--input", f"{{{{ params.input }}}}/{PARTITION}"]
+EVALUATION = "{{ ti.xcom_pull('locate_evaluation') }}"
+EVALUATE = ["--text", "text", "--id", "id", "--sample", "{{ params.evaluated_rows }}"]
+EVALUATE += ["--target", "{{ params.target }}", "--output", EVALUATION, "--overwrite"]
+PLACES = [*INPUT, "--output", f"{{{{ params.output }}}}/{PARTITION}"]
 # Not inside the table: it is shared, and its readers would take them for parts of it.
 PLACES += ["--reports", f"{{{{ params.reports }}}}/{PARTITION}"]
 # The name is the label of a day's noise.
@@ -70,8 +71,13 @@ SANITIZED = Asset("dptext_sanitized")
         "bundle": Param(
             "/opt/dptext/glove-50d", type="string", description="made by dptext embedding"
         ),
-        "calibrations": Param("/data/dptext_calibrations", type="string"),
-        "calibrated_words": Param(1000, type="integer", description="how many words are measured"),
+        "evaluations": Param(
+            "/data/dptext_evaluations", type="string", description="private: facts about rows"
+        ),
+        "evaluated_rows": Param(5000, type="integer", description="how many rows are attacked"),
+        "target": Param(
+            "recovery(top1) <= 0.35", type="string", description="what attackers may get back"
+        ),
         "key_file": Param("/etc/dptext/release.key", type="string", description="mode 0600"),
         "table": Param(
             "messages", type="string", minLength=1, description="its name: no other has it here"
@@ -83,38 +89,34 @@ SANITIZED = Asset("dptext_sanitized")
             20.0, type="number", exclusiveMinimum=0, description="ε of a row over all releases"
         ),
         "mechanism": Param("laplace", type="string"),
-        "epsilon": Param(10.0, type="number", exclusiveMinimum=0),
+        "epsilon": Param(3.5, type="number", exclusiveMinimum=0),
         "max_unknown": Param(0.05, type="number", description="share of words the bundle may lack"),
-        "max_n_w": Param(
-            0.99, type="number", description="how often 95% of the words may stay themselves"
-        ),
     },
 )
 def dptext_privatize() -> None:
-    """Calibrate when the bundle changed, sanitize the day's partition, check the report."""
+    """Attack a day's rows when the bundle changed, sanitize the partition, check the report."""
 
     @task
-    def locate_calibration(params: Mapping[str, Any]) -> str:
-        """Return the calibration's folder, named by what it depends on: a new bundle has none."""
+    def locate_evaluation(params: Mapping[str, Any]) -> str:
+        """Return the evaluation's folder, named by what it depends on: a new bundle has none."""
         bundle = _json(params["bundle"], "manifest.json")["fingerprint"][:16]
-        return f"{params['calibrations']}/{bundle}-{params['mechanism']}-{params['epsilon']:g}"
+        target = sha256(params["target"].encode()).hexdigest()[:8]
+        setting = f"{params['mechanism']}-{params['epsilon']:g}-{target}"
+        return f"{params['evaluations']}/{bundle}-{setting}"
 
     @task.branch
     def bundle_changed(place: str) -> str:
-        """Calibrate unless a finished calibration is there; one that was cut off begins anew."""
-        if (ObjectStoragePath(place) / "calibration.json").exists():
-            return "check_protection"
-        return "calibrate"
+        """Evaluate unless a finished evaluation is there; one that was cut off begins anew."""
+        if (ObjectStoragePath(place) / "evaluation.json").exists():
+            return "check_risk"
+        return "evaluate"
 
     @task(trigger_rule="none_failed", retries=0)
-    def check_protection(place: str, params: Mapping[str, Any]) -> None:
-        """Stop before anything is released where words stay themselves too often."""
-        most = params["max_n_w"]
-        summary = _json(place, "calibration.json")["summary"]
-        values = [row["p95"] for row in summary if row["statistic"] == "n_w"]
-        faults = [f"p95(N_w) is {value:.3f}, max_n_w {most}" for value in values if value > most]
-        if faults:
-            raise AirflowFailException("; ".join(faults))
+    def check_risk(place: str) -> None:
+        """Stop before anything is released where attackers get back more than the target allows."""
+        fault = _fault(_json(place, "evaluation.json")["target"])
+        if fault:
+            raise AirflowFailException(fault)
 
     @task(outlets=[SANITIZED], retries=0)
     def check_report(params: Mapping[str, Any], ds: str) -> None:
@@ -129,11 +131,11 @@ def dptext_privatize() -> None:
         if faults:
             raise AirflowFailException("; ".join(faults))
 
-    calibrate = SparkSubmitOperator(
-        task_id="calibrate",
-        application="{{ params.jobs }}/calibrate.py",
+    evaluate = SparkSubmitOperator(
+        task_id="evaluate",
+        application="{{ params.jobs }}/evaluate.py",
         properties_file="{{ params.properties }}",
-        application_args=[*MECHANISM, *CALIBRATE],
+        application_args=[*MECHANISM, *INPUT, *EVALUATE],
     )
     privatize = SparkSubmitOperator(
         task_id="privatize",
@@ -141,10 +143,21 @@ def dptext_privatize() -> None:
         properties_file="{{ params.properties }}",
         application_args=[*MECHANISM, *TABLE, *PLACES, *RELEASE],
     )
-    place = locate_calibration()
-    protected = check_protection(place)
-    bundle_changed(place) >> [calibrate, protected]
-    calibrate >> protected >> privatize >> check_report()
+    place = locate_evaluation()
+    checked = check_risk(place)
+    bundle_changed(place) >> [evaluate, checked]
+    evaluate >> checked >> privatize >> check_report()
+
+
+def _fault(target: Mapping[str, Any]) -> str:
+    """Return why a target is not met by the setting, on rows of the choice and of the check."""
+    if target["options"] is None:
+        measured = (target["closest"] or {}).get("measured")
+        reason = target["remark"] or f"this setting misses it (measured {measured})"
+        return f"{target['target']}: {reason}"
+    if not target["checked_on"]["met"]:
+        return f"{target['target']}: missed on rows of the check"
+    return ""
 
 
 def _json(folder: str, name: str) -> Any:

@@ -198,7 +198,8 @@ class World:
             return
         name = run.output.name
         paths = [run.output, *run.hidden()]
-        paths += [run.output.with_name(f"{name}{end}") for end in (".release.json", ".private")]
+        ends = (".release.json", ".release.html", ".private")
+        paths += [run.output.with_name(f"{name}{end}") for end in ends]
         remnants = [path.name for path in paths if path.exists()]
         expect(not remnants, f"there is an output, a report, or what a run removes: {remnants}")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from dptext_spark.calibration.text import said, verdict
+from dptext_spark.display import rendered
 from dptext_spark.mechanisms import Mahalanobis
-from dptext_spark.report.text import rendered
 from tests.helpers.calibrations import EPSILONS, LAPLACE, MET, N_W, UNMET, WEIGHTED, facts
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from dptext_spark.display import rendered
 from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.measures import MEASURES, Risk, SingledOut, measure_named
 from dptext_spark.evaluation.page import page
 from dptext_spark.evaluation.target import Target
 from dptext_spark.evaluation.text import said
-from dptext_spark.report.text import rendered
 from tests.helpers.evaluations import CLASSES, MET, SPAM, UNMET, facts, stated
 from tests.helpers.page import drawn
 
@@ -208,6 +208,26 @@ def test_without_a_safe_setting_or_a_third_nothing_is_chosen(found):
     assert own["target"]["closest"]["bound"] == high and alone["target"]["closest"] is None
     closest = f"The closest is --mechanism laplace --epsilon 5: .*, upper limit {high:.3g} "
     assert re.search(closest, words(own))
+
+
+def test_what_to_try_follows_from_the_measured_rows(found):
+    """Rejects a larger epsilon for a smaller risk, one that is far away, and more rows that help nobody."""
+    first = found["first"].outcomes[0]
+    value, _, high = Risk().value(first.sums, 1 - 0.05 / 2)
+    missed = facts(found, target=f"recovery(top1) <= {value - 0.05:.4f}")
+    step = missed["target"]["try"]
+    assert 5.0 / 4.0 <= step["epsilon"] <= 4.5 and not step["rows"]
+    assert f"Try a smaller epsilon, such as {step['epsilon']:g}." in words(missed)
+    nearly = facts(found, target=f"recovery(top1) <= {(value + high) / 2:.4f}")
+    assert nearly["target"]["try"]["rows"] and "or more rows (--sample)" in words(nearly)
+    assert nearly["target"]["try"]["epsilon"] >= step["epsilon"]
+    only = {name: replace(third, outcomes=third.outcomes[:1]) for name, third in found.items()}
+    similarity, _, _ = MEASURES["similarity"].value(first.sums, 0.95)
+    useless = facts(only, target=f"similarity >= {(similarity + 1.0) / 2:.4f}")
+    assert 5.5 <= useless["target"]["try"]["epsilon"] <= 20.0
+    assert "Try a larger epsilon, such as " in words(useless)
+    # No setting can meet it.
+    assert facts(found, target=UNMET)["target"]["try"] is None
 
 
 def test_targets_of_rows_choose(found):

@@ -39,9 +39,13 @@ def test_the_demo_shows_more_noise_at_less_epsilon(spark, tmp_path, monkeypatch)
         replaced.append(counts["replaced"] / counts["tokens"])
     # Rejects an epsilon that is ignored or used upside down. A share's standard error is below 0.004.
     assert replaced[0] > replaced[1] + 0.5
-    # It ends with a command that works as it stands.
-    prompt, name, *arguments = shlex.split(shown.splitlines()[-1])
-    assert (prompt, name, arguments[0]) == ("$", "dptext", "try")
+    # It ends with the setting that it recommends, and its commands work as they stand.
+    *_, tried, recommended = [line for line in shown.splitlines() if line.startswith("$ ")]
+    assert recommended == shown.splitlines()[-1]
+    _, name, *arguments = shlex.split(recommended)
+    assert (name, arguments[0]) == ("dptext", "privatize")
+    assert dptext(*arguments, "--dry-run").count("exponential, epsilon 2:") == 1
+    _, name, *arguments = shlex.split(tried)
     assert demo.SENTENCE in dptext(*arguments)
 
 

@@ -81,8 +81,8 @@ def test_a_path_stands_for_its_bundle(small):
     ("parts", "error", "message"),
     [
         ({"embedding": "no/such/bundle"}, BundleError, "not an embedding bundle"),
-        ({"embedding": None}, ConfigError, "the path of its folder. Got: NoneType"),
-        ({"mechanism": "laplace"}, ConfigError, r"such as Laplace\(epsilon=8\). Got: str"),
+        ({"embedding": None}, ConfigError, "the path of its bundle; got NoneType"),
+        ({"mechanism": "laplace"}, ConfigError, "epsilon is missing"),
         (
             {"mechanism": Hyperbolic(epsilon=99.0)},
             ConfigError,

@@ -81,8 +81,8 @@ def test_the_json_is_complete_and_what_may_be_shared_has_no_count_but_that_of_ro
     report = report_of(line, private_remarks=["The input is partitioned by h."])
     value = json.loads(report.to_json())
     assert list(value) == [
-        "format_version", "guarantee", "scope", "private_scope", "options", "row_id", "kept", "embedding",
-        "search", "identifier_patterns", "rows", "columns", "versions",
+        "format_version", "guarantee", "scope", "private_scope", "options", "row_id", "kept", "sanitized",
+        "embedding", "search", "identifier_patterns", "rows", "columns", "versions",
     ]  # fmt: skip
     assert value["guarantee"] == json.loads(json.dumps(MECHANISM.guarantee(line).to_json()))
     assert (
@@ -97,7 +97,8 @@ def test_the_json_is_complete_and_what_may_be_shared_has_no_count_but_that_of_ro
     assert value["columns"] == {"naïve text": counts}
     assert (value["rows"], value["search"]) == (1234, "exact")
     assert "naïve text" in report.to_json()  # readable, not escaped
-    private = ("persons", "coverage", "row_lengths", "singled_out", "ledger", "columns")
+    private = ("persons", "coverage", "row_lengths", "singled_out", "rows_named", "ledger")
+    private += ("columns", "seconds", "run")
     report.facts.update(dict.fromkeys(private, "hidden"), added_rows=4321)
     text = report.to_publish(PrivatizeOptions.published)
     public, whole = json.loads(text), json.loads(report.to_json())

@@ -1,6 +1,6 @@
 """Tables and blocks on a terminal."""
 
-from dptext_spark.report.text import rendered, table
+from dptext_spark.display import rendered, table
 
 
 def test_tables_align_and_blocks_are_parted_by_an_empty_line():

@@ -225,7 +225,7 @@ def release(output, **others):
     before = state()
     given = dict(
         input=f"lake.{table}", output=f"lake.{output}", format="table", reports=f"{folder}/{output}",
-        embedding=bundle, mechanism="laplace", epsilon=1.0, text="text", id="id", keep=["id"], key_file=key,
+        embedding=bundle, mechanism="laplace", epsilon=1.0, text="text", id="id", keep=["id"], key=key,
         name=table,
     )
     try:

@@ -16,6 +16,7 @@ from dptext_spark import (
     Laplace,
     NoiseKey,
     ReleaseCounts,
+    RowBudget,
     TextPolicy,
     privatize,
     privatize_udf,
@@ -195,7 +196,7 @@ def test_what_is_wrong_is_refused_before_the_first_action(frame, ring, ball):
         ({"text": "nope"}, "Got: nope"),
         ({"embedding": ball}, "Got: geometry poincare"),
         ({"release_words": 65}, "Got: 65"),
-        ({"policy": "drop"}, r"TextPolicy\(oov='drop'\)\. Got: str"),
+        ({"policy": "drop"}, r"TextPolicy\(oov='drop'\); got str"),
     ):
         given = {"id": "id", "text": "text", "embedding": ring, "mechanism": MECHANISM}
         with pytest.raises((ConfigError, InputError), match=message):
@@ -250,13 +251,52 @@ def test_the_udf_gives_the_words_of_privatize(frame, ring):
         spark.sql("DROP TEMPORARY FUNCTION clean")
 
 
+def test_a_udf_takes_the_id_and_the_text(frame, ring):
+    """Rejects "not enough values to unpack" of a worker, and a text that is sanitized as its id."""
+    spark = frame.sparkSession
+    words = {"embedding": ring.path, "mechanism": "laplace", "epsilon": 10.0, "column": "text"}
+    for columns in (("text",), ("id", "text", "note")):
+        with pytest.raises(PythonException, match=f"Got: {len(columns)}. Write sanitize"):
+            frame.select(privatize_udf(**words)(*columns)).collect()
+    register_udf(spark, "unnamed", **words)
+    frame.createOrReplaceTempView("texts")
+    try:
+        with pytest.raises(PythonException, match=r"the row's id and its text. Got: 1"):
+            spark.sql("SELECT unnamed(text) FROM texts").collect()
+    finally:
+        spark.catalog.dropTempView("texts")
+        spark.sql("DROP TEMPORARY FUNCTION unnamed")
+
+
+def test_arguments_are_objects_or_names(frame, ring, key_file):
+    """Rejects a name that is another mechanism, and a key that is not the file's."""
+    expected = by_id(ours(ring)(frame))
+    named = {"mechanism": "laplace", "epsilon": 10.0, "key": str(key_file), "name": LABEL}
+    given = {"id": "id", "text": "text", "keep": ["id"], "trust_id": True}
+    assert by_id(privatize(frame, embedding=str(ring.path), **named, **given)) == expected
+    with pytest.raises(ConfigError, match=r"text must be the name .* list of names; got pyspark"):
+        privatize(frame, embedding=ring, **named, **given | {"text": frame["text"]})
+    with pytest.raises(ConfigError, match=r"counts must be a ReleaseCounts; got bool"):
+        privatize(frame, embedding=ring, **named, **given, counts=True)
+    budgets = [RowBudget(loss=30.0, within=ring_nearest(ring)), 30, "30"]
+    outs = [by_id(ours(ring, row_budget=budget)(frame)) for budget in budgets]
+    assert outs[0] == outs[1] == outs[2] != expected
+
+
+def ring_nearest(ring):
+    """How far a typical word's nearest one is."""
+    return MECHANISM.guarantee(ring).distances.nearest
+
+
 def test_the_counts_are_known_after_the_first_action(spark, ring):
     rows = [(1, "W05 zzz w06", ["w00"]), (2, None, None), (3, "", [""])]
     frame = spark.createDataFrame(rows, "id int, text string, words array<string>")
     counts = ReleaseCounts()
     options = {"embedding": ring, "mechanism": EXACT, "id": "id", "text": "text"}
     out = privatize(frame, **options, tokens="words", policy=TextPolicy(oov="drop"), counts=counts)
+    assert repr(counts).startswith("No counts yet")
     out.collect()
+    assert repr(counts) == counts.describe() and "<p>Rows: 3<br>" in counts._repr_html_()
     assert counts.rows == 3
     none = dict.fromkeys(TokenCounts._fields, 0)
     text = {"tokens": 3, "unchanged": 2, "out_of_vocabulary": 1, "dropped": 1}

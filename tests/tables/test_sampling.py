@@ -14,7 +14,14 @@ from dptext_spark.report.facts import coverage
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.parquet import Parquet
-from dptext_spark.tables.sampling import SAMPLE_ROWS, SAMPLE_TASKS, Coverage, Sample
+from dptext_spark.tables.sampling import (
+    NAMED_ROWS,
+    SAMPLE_ROWS,
+    SAMPLE_TASKS,
+    Coverage,
+    Sample,
+    count_rows_named,
+)
 from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.patterns.names import TYPES
 from dptext_spark.text.policies import TextPolicy
@@ -49,6 +56,25 @@ def test_tokens_are_known_as_a_run_knows_them(small):
     assert measure(["zyx " * SLICE_BYTES, "w1"], small)["rows"] == 1
 
 
+def test_rows_that_kept_columns_name_uniquely_are_counted(spark):
+    """Rejects distinct values for unique ones, rows with null left out, and maps that are refused."""
+    rows = [(1, "a", None, {"k": [1]}), (1, "b", 1.0, {"k": [1]}), (1, "b", 1.0, {"k": [2]})]
+    frame = spark.createDataFrame(rows, "x int, y string, z double, m map<string, array<int>>")
+    counts = count_rows_named(frame, ["x", "y", "z", "m"], 3)
+    assert counts == {
+        "rows": 3,
+        "together": 3,
+        "alone": {"x": 0, "y": 1, "z": 1, "m": 1},
+        "share": 1.0,
+    }
+    assert count_rows_named(frame, ["x", "y"], 3)["together"] == 1
+    numbers = spark.range(4000).selectExpr("id", "id div 2 as pair")
+    estimated = count_rows_named(numbers, ["id", "pair"], 3 * NAMED_ROWS)
+    assert estimated["share"] == 0.25 and estimated["alone"]["pair"] == 0
+    # Of 4,000 hashes a quarter: 5 standard deviations are 548 rows.
+    assert abs(estimated["alone"]["id"] - 4000) < 548
+
+
 def test_letters_of_scripts_without_spaces_are_counted(small):
     """Rejects complaints of texts that are cut into words."""
     assert measure([CHINESE, "w1"], small) == Coverage(
@@ -70,6 +96,10 @@ def test_what_is_said_of_a_sample():
     said = "90.0% of 100 words are in the vocabulary (a sample of 20 rows)"
     assert whole.describe() == f"{said}; identifiers that patterns find: 2 email, 4 phone"
     assert Coverage(rows=5).describe() == "no words in a sample of 5 rows"
+    # What lies in arrays is no row.
+    assert Coverage(rows=5).describe("turns[].text") == "no words in a sample of 5 elements"
+    many = Coverage(rows=5, tokens=9, unknown=9)
+    assert "column a[], in a sample of 5 elements, are not" in many.warning("a[]", FATE)
 
 
 def of_1000(tokens, unknown, unspaced):

@@ -46,7 +46,9 @@ def test_a_run_in_a_folder_of_any_name(name, ring, key_file, tmp_path):
     )  # by position, so with the noise of equal paths
     assert names(folder / "out") == {"_SUCCESS", "._SUCCESS.crc", "dt=1", "dt=2%3A00"}
     made = {
-        f"{place}{end}" for place in ("out", "grown:1") for end in ("", ".private", ".release.json")
+        f"{place}{end}"
+        for place in ("out", "grown:1")
+        for end in ("", ".private", ".release.json", ".release.html")
     }
     assert names(folder) == made | {"in", "bundle", "key", "ledger", "state", "c:d"}
 

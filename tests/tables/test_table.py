@@ -39,7 +39,8 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dpt
     assert [*row] == ["id", "text", "dt"] and len(row["text"].split()) == 2
     private = tmp_path / "out.private"
     places = f"Output: {tmp_path}/out\nPublic report: {tmp_path}/out.release.json\n"
-    assert result.stderr.endswith(f"{places}Report: {private}/report.json\n")
+    page = f"Page to sign: {tmp_path}/out.release.html\n"
+    assert result.stderr.endswith(f"{places}Report: {private}/report.json\n{page}")
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
     assert names(private) == {"report.json"}
     assert stat.S_IMODE((private / "report.json").stat().st_mode) == 0o600
@@ -66,7 +67,11 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dpt
     assert any(
         "anyone with both releases sees which rows changed" in line for line in report["scope"]
     )
-    assert public.keys() == {*report} - {"columns", "coverage", "row_lengths", "private_scope"}
+    private_facts = {"columns", "coverage", "row_lengths", "private_scope", "rows_named"}
+    assert public.keys() == {*report} - private_facts - {"seconds", "run"}
+    assert report["rows_named"]["said"][0] == (
+        "Unchanged columns name uniquely: together 1 of 1 rows"
+    )
     assert (public["rows"], public["row_id"]) == (1, "Rows are named by column id.")
     assert (
         public["scope"] == report["scope"]
@@ -90,7 +95,8 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dpt
     others |= {"epsilon-from-private-rows": False, "numbers": "mask"}
     assert public["options"] == about_words | about_noise | others
     private_words = ("salary", "secret plan", "private place", "key_file", "mergeSchema")
-    assert [word for word in private_words if word in text] == []
+    shown = text + (tmp_path / "out.release.html").read_text()
+    assert [word for word in private_words if word in shown] == []
     assert refused(dptext(source), "The output .*out exists")
 
 
@@ -106,11 +112,15 @@ def test_a_dry_run_writes_the_report_that_is_named_and_nothing_else(dptext, tabl
     assert unchecked not in result.output
     result = dptext(table, "--dry-run", "--id", "id", "--trust-id", "--reports", tmp_path / "r")
     assert (
-        f"nothing was written except the report: {report}" in result.output
+        f"nothing was written except the page {tmp_path}/r/release.html and the report: {report}"
+        in result.output
         and unchecked in result.output
     )
+    assert "What this release does not hide" in result.output
+    page = (tmp_path / "r" / "release.html").read_text()
+    assert "Draft of a dry run" in page and "none yet: this was a dry run" in page
     after = hashes(tmp_path)
-    assert after.pop("r/private/report.json") and after == before
+    assert after.pop("r/private/report.json") and after.pop("r/release.html") and after == before
     found = json.loads(report.read_text())
     assert (found["rows"], found["columns"], found["options"]["dry-run"]) == (None, {}, True)
     assert found["guarantee"]["epsilon"] == 10.0
@@ -128,7 +138,7 @@ def test_an_output_that_no_job_wrote_is_kept(dptext, tmp_path):
     assert refused(dptext(table, *OVERWRITE, output=tmp_path / "mine"), "_SUCCESS")
     assert refused(dptext(table, *OVERWRITE, output=precious), "_SUCCESS")
     result = dptext(table, "--oov", "fail", *OVERWRITE)
-    forbidden = "Column text has words outside the vocabulary, which --oov fail forbids"
+    forbidden = "Column text has words outside the vocabulary, which the policy oov=fail forbids"
     assert refused(result, f"{forbidden}.*Allowed: words of the embedding bundle")
     assert "unheardof" not in result.output.lower()
     assert hashes(tmp_path) == first and names(tmp_path) == {"in", "out", "mine"}

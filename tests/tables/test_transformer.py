@@ -30,7 +30,7 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
     frame, parameters, key_file, tmp_path
 ):
     expected = by_id(privatize(frame, **parameters, key=KEY))
-    stage = TextPrivatizer(**parameters, key_file=key_file)
+    stage = TextPrivatizer(**parameters, key=key_file)
     after = SQLTransformer(statement="SELECT id, concat(text, '.') AS text FROM __THIS__")
     model = Pipeline(stages=[stage, after]).fit(frame)
     dotted = {row: f"{text}." for row, text in expected.items()}
@@ -44,7 +44,7 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
     assert loaded.stages[0].uid == stage.uid
     with pytest.raises(ConfigError, match="does nothing without a key that is kept"):
         loaded.transform(frame)
-    loaded.stages[0].key_file = str(key_file)
+    loaded.stages[0].key = str(key_file)
     assert by_id(loaded.transform(frame)) == dotted
 
     with pytest.raises(ConfigError, match="by name"):
@@ -60,16 +60,17 @@ def test_a_pipeline_with_it_comes_back_from_its_folder_without_the_key(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"key": "k"}, r"by name\. Allowed: .*trust_id\. Got: key"),
-        ({"mechanism": "laplace"}, r"such as Laplace\(epsilon=8\)"),
+        ({"keys": "k"}, r"by name\. Allowed: .*trust_id\. Got: keys"),
+        ({"mechanism": "laplace"}, "epsilon is missing"),
+        ({"mechanism": 3}, r"such as Laplace\(epsilon=8\); got int"),
         ({"policy": "drop"}, r"such as TextPolicy\(oov='drop'\)"),
         ({"text": 3}, "A parameter of TextPrivatizer has a wrong type"),
-        ({"key_file": "no/key"}, "The key file no/key cannot be read"),
+        ({"key": "no/key"}, "The key file no/key cannot be read"),
         ({"mechanism": None, "id": None}, "lacks the parameters mechanism, id"),
     ],
 )
 def test_wrong_parameters_are_refused(frame, parameters, key_file, change, message):
-    given = {**parameters, "key_file": key_file, **change}
+    given = {**parameters, "key": key_file, **change}
     with pytest.raises(ConfigError, match=message):
         TextPrivatizer(**{n: value for n, value in given.items() if value is not None}).transform(
             frame

@@ -149,7 +149,7 @@ def test_policies_are_values():
         len({policy, *same}) == 1 and len({policy, *(TextPolicy(**each) for each in others)}) == 4
     )
     assert (policy.spans_column, TextPolicy(protect="content").spans_column) == ("a:b", None)
-    with pytest.raises(ConfigError, match="--mask-spans and --protect slots:COLUMN do not go"):
+    with pytest.raises(ConfigError, match=r"^mask_spans and protect='slots:COLUMN' do not go"):
         TextPolicy(mask_spans="names", protect="slots:s")
 
 

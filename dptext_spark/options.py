@@ -769,9 +769,12 @@ MOST_VECTORS: Final = 20_000
 _OF_VECTORS: Final = ("recovered_words", "linked", "membership", "distances", "products")
 _OF_WORDS: Final = (
     *("versions", "candidates", "channel_limit", "attacker", "release_words", "public_corpus"),
-    "search",
+    *("search", "topics"),
 )
 """Options of ``evaluate`` that do nothing for vectors, besides those of policies."""
+
+_LEARNT_FROM_WORDS: Final = ("accuracy_on_original", "accuracy_from_features")
+"""Measures of labels that released vectors have not."""
 
 
 class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
@@ -809,6 +812,9 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     )
     author: Column | None = MEASURE(
         "column of authors: measure how well attackers learn them (risk)", None
+    )
+    topics: LocalPath | None = MEASURE(
+        "file of topics as for dptext estimate: measure how exact their shares are (use)", None
     )
     sample: SomeOrAll = MEASURE("number of rows to evaluate; the same rows in every run", 5000)
     public_corpus: TablePath | None = MEASURE(
@@ -850,6 +856,12 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
                 "Fields inside arrays cannot be evaluated",
                 got=column,
                 do="Make a table of their elements with explode() first",
+            )
+        if self.topics is not None and str(self.protect) != "all":
+            yield ConfigError(
+                "--topics are evaluated where all words are perturbed",
+                allowed="--protect all",
+                got=str(self.protect),
             )
         if bool(self.specs) == bool(self.vectors):
             yield ConfigError(
@@ -910,8 +922,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         if needs == "vectors" and not self.vectors:
             yield ConfigError(f"The --target {target} is of --vectors")
         elif needs and not getattr(self, needs):
-            yield ConfigError(f"The --target {target} needs --{needs}", do="Name the column")
-        elif self.vectors and (not needs or target.measure == "accuracy_on_original"):
+            yield ConfigError(f"The --target {target} needs --{needs}")
+        elif self.vectors and (not needs or target.measure in _LEARNT_FROM_WORDS):
             if target.measure != "linked" or self.tokens:
                 yield ConfigError(
                     f"The --target {target} is of released words",
@@ -1237,6 +1249,10 @@ class EstimateOptions(Options):
     features: TablePath | None = OUTPUT(
         "table to write with a vector and the likely words of each row", None
     )
+    in_context: bool = MEASURE(
+        "features from all outputs of a row, by the language of --public-corpus; takes longer",
+        False,
+    )
     public_corpus: TablePath | None = MEASURE(
         "public texts for the prior, in a column of the same name; default: by rank", None
     )
@@ -1276,6 +1292,10 @@ class EstimateOptions(Options):
             yield ConfigError(
                 "There is nothing to estimate",
                 do="Give --topics, --words, --frequencies or --features",
+            )
+        if self.in_context and (self.features is None or self.public_corpus is None):
+            yield ConfigError(
+                "Features in context lack an option", do="Give --features and --public-corpus"
             )
         groups = {*self.by, *([self.person] if self.person else [])}
         if self.text in groups:

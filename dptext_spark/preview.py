@@ -15,7 +15,7 @@ from dptext_spark.options import TryOptions
 from dptext_spark.release import Release
 from dptext_spark.report.facts import Facts, Report, embedding_json
 from dptext_spark.sanitizer import Sanitizer
-from dptext_spark.text.patterns.names import MARKS
+from dptext_spark.text.patterns.names import MARKS, marked_as
 
 COLUMN: Final = "sentence"
 
@@ -94,7 +94,7 @@ def _counts(facts: Facts) -> str:
         "not protected": facts["unprotected"],
     }
     for kind, count in facts["marks"].items():
-        counts[f"marked [{kind.upper()}]"] = count
+        counts[marked_as(kind)] = count
     words = facts["words"]
     parts = ["1 word" if words == 1 else f"{words} words"]
     for what, count in counts.items():

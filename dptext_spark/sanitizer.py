@@ -34,6 +34,7 @@ from dptext_spark.text.columns import (
 )
 from dptext_spark.text.layout import assemble
 from dptext_spark.text.patterns.names import USER
+from dptext_spark.text.pieces import count_pieces
 from dptext_spark.text.tokens import straight, token_spans
 from dptext_spark.word_reader import MARK_CODES, TokenLookup
 
@@ -89,6 +90,10 @@ class TokenCounts(NamedTuple, Generic[CountT]):
     number: CountT
     mask: CountT  # of the column of spans
     user: CountT  # of types of a user's own
+    # Places of the released values that look like pieces of identifiers, by ``PIECES``.
+    left_figures: CountT
+    left_signs: CountT
+    left_codes: CountT
 
 
 class Sanitized(NamedTuple):
@@ -203,14 +208,14 @@ class Sanitizer(Displayed):
                 this column.
             persons: What names the person of each row, for dates that are moved together; without
                 it, and where it is null, the row's id.
-            trust_id: Take ids that repeat, except those of array elements. Rows of one id show
+            trust_id: Take ids that repeat, as those of array elements may. Rows of one id show
                 whether their texts are equal.
         """
         if not isinstance(column, str):
             raise must_be("column", "the name of the column", column, _COLUMN)
         values = as_arrow(values, f"Column {column}")
         ids = as_arrow(ids, "The column of row ids")
-        if not trust_id:
+        if not trust_id and positions is None:
             check_unique(ids)
         runs = self._runs(values, ids, column, slots, positions, words, persons)
         arrays = []
@@ -311,6 +316,10 @@ class Sanitizer(Displayed):
         for name, code in MARK_CODES.items():
             marks[name] = tokens.count(lookup.token_ids == code)
         marks[USER] = tokens.count(lookup.token_ids <= MARK_CODES[USER])
+        values = assemble(
+            tokens, released, self.embedding.words, policy.layout, stand_ins, of_places
+        )
+        pieces = {f"left_{kind}": places for kind, places in count_pieces(values).items()}
         counts = TokenCounts(
             tokens=np.diff(tokens.offsets),
             replaced=tokens.count(lookup.known & ~is_same),
@@ -320,11 +329,10 @@ class Sanitizer(Displayed):
             blank=tokens.count(lookup.blank),
             dropped=tokens.count(released == DROP),
             **marks,
+            **pieces,
         )
         return Sanitized(
-            values=assemble(
-                tokens, released, self.embedding.words, policy.layout, stand_ins, of_places
-            ),
+            values=values,
             counts=counts,
             unchanged=np.stack([tokens.rows[same] + lookup.rows.start, lookup.token_ids[same]]),
         )

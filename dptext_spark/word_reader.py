@@ -166,7 +166,7 @@ class WordReader:
         embedding = self.bundle.shared()
         tokenizer = joining(embedding, self.policy.tokenizer)
         letter = ""
-        if self.policy.mask_spans:
+        if self.policy.masks_spans:
             letter = unused_letter(tokenizer)
         marker = Marker(tokenizer, self.policy.types, letter, self.policy.patterns)
         mark_names = self.policy.mark_names

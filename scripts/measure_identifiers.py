@@ -11,12 +11,18 @@ on has other locales, templates and seeds than what is reported:
     .venv/bin/python scripts/measure_identifiers.py prose TEXTS.parquet COLUMN
 
 ``make FILE tune`` makes the other set. BUNDLE is any bundle with a large vocabulary, such as all of
-GloVe's.
+GloVe's. Where Presidio is installed, its patterns are measured on the same set, with words that
+stay; and where a model is, how many names of people a detector finds, by language, and how fast:
+
+    .venv/bin/python scripts/measure_identifiers.py presidio /tmp/identifiers.json
+    /tmp/faker/bin/python scripts/measure_identifiers.py people /tmp/people.json
+    .venv/bin/python scripts/measure_identifiers.py names /tmp/people.json spacy:en_core_web_sm
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import random
 import re
 import string
@@ -128,6 +134,21 @@ TEXTS: Final = {
         "We have been told that {} is the one to use",
     ],
 }
+PEOPLE: Final = {
+    "en": ("en_US", ["please call {} back tomorrow", "{} says that the parcel is late"]),
+    "de": ("de_DE", ["bitte rufen Sie {} morgen an", "{} sagt, das Paket kommt zu spät"]),
+    "fr": ("fr_FR", ["merci de rappeler {} demain", "{} dit que le colis est en retard"]),
+    "es": ("es_ES", ["por favor llame a {} mañana", "{} dice que el paquete llega tarde"]),
+    "it": ("it_IT", ["per favore chiami {} domani", "{} dice che il pacco è in ritardo"]),
+    "pl": ("pl_PL", ["proszę zadzwonić: {}, jutro", "{} mówi, że paczka się spóźnia"]),
+    "ru": ("ru_RU", ["завтра позвоните: {}", "{} говорит, что посылка опаздывает"]),
+    "zh": ("zh_CN", ["请明天给{}打电话", "{}说包裹晚到了"]),
+    "ja": ("ja_JP", ["明日{}さんに電話してください", "{}さんは荷物が遅いと言いました"]),
+    "ko": ("ko_KR", ["내일 {} 씨에게 전화해 주세요", "{} 씨가 소포가 늦는다고 했습니다"]),
+}
+"""By language, where names come from and what they stand in."""
+NAMES: Final = 30
+"""Names of each language, each in all its texts."""
 SAMPLE: Final = 4_000
 """Identifiers that ``measure`` releases, drawn from all."""
 
@@ -143,6 +164,9 @@ GAPS: Final = {
     "dot": "\u00b7",
     "underscore": "_",
 }
+
+INTRODUCTION: Final = "\0"
+"""Stands behind what introduces an identifier: text around it, and no part of it."""
 
 Spelling = tuple[str, str, str]  # type, spelling, text
 
@@ -514,7 +538,7 @@ def rare(source: random.Random, faker: Any) -> Iterator[Spelling]:
             f"{user} AT {host.replace('.', ' DOT ')}",
         ],
         "url": [
-            f"[x](https://{host}/{user})",
+            f"[x]({INTRODUCTION}https://{host}/{user}",
             f"{host}:8080/{user}",
             f"http[s]://{host}/{user}",
             f"https%3A%2F%2F{host}%2F{user}",
@@ -536,7 +560,7 @@ def rare(source: random.Random, faker: Any) -> Iterator[Spelling]:
         ],
         "handle": [f"(@{user})", f"@{user}:", f"u/{user}", f".@{user}"],
         "iban": [
-            f"IBAN:{iban}",
+            f"IBAN:{INTRODUCTION}{iban}",
             f"{iban[:4]} {iban[4:8]} {iban[8:]}",
             iban.replace("", " ").strip(),
         ],
@@ -549,7 +573,7 @@ def rare(source: random.Random, faker: Any) -> Iterator[Spelling]:
             f"+49 (0) {number}",
             f"+49.{number.replace(' ', '.')}",
             f"0{number.replace(' ', '/', 1)}",
-            f"tel:+49-{number.replace(' ', '-')}",
+            f"tel:{INTRODUCTION}+49-{number.replace(' ', '-')}",
             f"0049-{number}",
             f"(+49){number}",
             f"0{number} Durchwahl 12",
@@ -557,7 +581,7 @@ def rare(source: random.Random, faker: Any) -> Iterator[Spelling]:
         ],
         "date": [
             f"{day:%d/%b/%y}",
-            f"the {day.day}th of {day:%B}, {day:%Y}",
+            f"the {INTRODUCTION}{day.day}th of {day:%B}, {day:%Y}",
             f"{day:%b}. {day.day}, '{day:%y}",
             f"{day:%Y}.{day:%m}.{day:%d}.",
             f"{day:%Y}\u5e74{day.month}\u6708{day.day}\u65e5",
@@ -605,12 +629,13 @@ def make(path: Path, name: str = "report") -> None:
                 before, after = (
                     source.choice(TEXTS[name]).replace("{{", "{").replace("}}", "}").split("{}")
                 )
+                introduction, _, text = text.rpartition(INTRODUCTION)
                 rows.append(
                     {
                         "type": kind,
                         "spelling": spelling,
                         "text": text,
-                        "before": before,
+                        "before": before + introduction,
                         "after": after,
                     }
                 )
@@ -674,6 +699,87 @@ def measure(path: Path, bundle: Path, identifiers: str = "mask") -> None:
         print(f"| {name} | {count:,} | {' | '.join(cells)} |")
 
 
+def presidio(path: Path) -> None:
+    """Print the shares that Presidio's patterns leave no part of, in texts whose words stay."""
+    logging.getLogger("tldextract").setLevel(logging.CRITICAL)  # it looks for a newer list
+    analyzer: Any = import_module("presidio_analyzer")
+    models = [{"lang_code": "en", "model_name": "none"}]
+    engine = import_module("presidio_analyzer.nlp_engine").NoOpNlpEngine(models=models)
+    patterns = analyzer.AnalyzerEngine(nlp_engine=engine, supported_languages=["en"])
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    rows = random.Random(0).sample(rows, min(SAMPLE, len(rows)))
+    counts = Counter[str]()
+    free = Counter[str]()
+    words = 0
+    start = time.process_time()
+    for row in rows:
+        text = row["before"] + row["text"] + row["after"]
+        words += len(text.split())
+        output = text
+        results = patterns.analyze(text, language="en")
+        for result in sorted(results, key=lambda result: -result.start):
+            output = f"{output[: result.start]} [MARK] {output[result.end :]}"
+        counts.update(groups(row))
+        if not is_leak(row, output):
+            free.update(groups(row))
+    seconds = time.process_time() - start
+    print(f"{words / seconds:,.0f} words a second")
+    print("| type | identifiers | Presidio's patterns |")
+    print("|---|---|---|")
+    for name, count in counts.items():
+        print(f"| {name} | {count:,} | {free[name] / count:.1%} |")
+
+
+def people(path: Path) -> None:
+    """Write texts with a person's name each: its language, the text, and where the name stands."""
+    library: Any = import_module("faker")
+    rows = []
+    for language, (locale, texts) in PEOPLE.items():
+        faker = library.Faker(locale)
+        faker.seed_instance(3)
+        for _ in range(NAMES):
+            name = f"{faker.first_name()} {faker.last_name()}"
+            if language in ("zh", "ja", "ko"):
+                name = f"{faker.last_name()}{faker.first_name()}"
+            for template in texts:
+                start = template.index("{}")
+                rows.append(
+                    {
+                        "language": language,
+                        "text": template.format(name),
+                        "start": start,
+                        "end": start + len(name),
+                    }
+                )
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    print(f"{len(rows):,} texts in {len(PEOPLE)} languages")
+
+
+def names(path: Path, detector: str) -> None:
+    """Print how many names a detector finds whole, by language, and how fast it reads."""
+    from dptext_spark.text.detectors import Detector
+
+    rows = json.loads(path.read_text(encoding="utf-8"))
+    opened = Detector.of(detector)
+    opened.spans(["Ann Lee met Bo."])  # the model is loaded
+    print(opened.identity)
+    print("| language | names | found whole | words a second of processor time |")
+    print("|---|---|---|---|")
+    for language in PEOPLE:
+        of_language = [row for row in rows if row["language"] == language]
+        texts = [row["text"] for row in of_language]
+        start = time.process_time()
+        spans = opened.spans(texts)
+        seconds = time.process_time() - start
+        recalled = 0
+        for row, row_spans in zip(of_language, spans, strict=True):
+            is_whole = [first <= row["start"] and row["end"] <= end for first, end in row_spans]
+            recalled += any(is_whole)
+        words = sum(len(text.split()) for text in texts)
+        share = recalled / len(texts)
+        print(f"| {language} | {len(texts)} | {share:.0%} | {words / seconds:,.0f} |")
+
+
 def released(
     rows: list[dict[str, str]], bundle: Path, epsilon: float, layout: str, identifiers: str
 ) -> list[str]:
@@ -707,17 +813,27 @@ def prose(path: Path, column: str) -> None:
     words = sum(len(text.split()) for text in texts)
     marks = Counter[str]()
     hidden = Counter[str]()
+    touched = 0  # words between spaces
     for text, text_spans in zip(texts, spans, strict=True):
         for first, end, name in text_spans:
             marks[name] += 1
+            touched += sum(any(map(str.isalpha, word)) for word in text[first:end].split())
             hidden[name] += sum(any(map(str.isalpha, token)) for token in tokenize(text[first:end]))
     print(
         f"{words:,} words, {words / seconds:,.0f} a second; words with letters in marks: "
-        f"{sum(hidden.values()) / words:.4%}; marks {dict(marks)}, words in them {dict(hidden)}"
+        f"{sum(hidden.values()) / words:.4%}, of words between spaces {touched / words:.4%}; "
+        f"marks {dict(marks)}, words in them {dict(hidden)}"
     )
 
 
-COMMANDS: Final[dict[str, Callable[..., None]]] = {"make": make, "measure": measure, "prose": prose}
+COMMANDS: Final[dict[str, Callable[..., None]]] = {
+    "make": make,
+    "measure": measure,
+    "prose": prose,
+    "presidio": presidio,
+    "people": people,
+    "names": names,
+}
 
 if __name__ == "__main__":
     command, file, *arguments = sys.argv[1:]

@@ -25,7 +25,6 @@ from dptext_spark import privatize, privatize_table
 from dptext_spark.cli import main
 from dptext_spark.errors import JobError
 from dptext_spark.mechanisms import MECHANISMS, Laplace
-from dptext_spark.mechanisms.projected import ProjectionName
 from dptext_spark.search.nearest import SEARCHES
 from dptext_spark.tables.run import chosen_formats
 from dptext_spark.text.actions import Action
@@ -366,9 +365,10 @@ OFFERED = {
     "--oov": {*OovPolicy.policies},
     "--layout": {*Layout.policies},
     "--tokenizer": {*Segmentation.policies},
-    "--identifiers": {*Identifiers.policies} | {*Action.policies} - {"words"},
+    "--identifiers": {*Identifiers.policies},
+    "TYPE=ACTION": {*Action.policies},
     "--row-budget": {"B"},
-    "dptext vectors": {*get_args(ProjectionName)},
+    "dptext vectors": {"projection"},
 }
 
 
@@ -383,7 +383,7 @@ def test_what_is_offered_has_a_statement_with_a_proof():
         given, name, claim, inputs, proof = (cell.strip() for cell in line.strip("|").split("|"))
         option = given.strip("`") or option
         if option in found:
-            found[option] |= {part.strip("` ") for part in name.split(",")}
+            found[option].add(name.strip("`"))
         assert claim and inputs, line
         (anchor, *_) = re.findall(r"\]\(#([^)]+)\)", proof)
         assert anchor in anchors(text), line

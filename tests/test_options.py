@@ -102,7 +102,7 @@ WRONG = {
         ({"mode": "replace"}, r"--mode has.*error, overwrite or append\. Got: 'replace'\.$"),
         ({"layout": "kep"}, r"--layout.*words, keep.* Got: 'kep'\. Perhaps you meant keep"),
         ({"oov": "lose"}, "--oov.*mask, .*keep-unprotected.* Got: 'lose'"),
-        ({"protect": "slots:"}, "--protect.*all, content, slots:COLUMN.*Got: 'slots:'"),
+        ({"protect": "slots:"}, "--protect.*all, content, slots, slots:COLUMN.*Got: 'slots:'"),
         # Budgets with their parameters
         *(
             ({"row-budget": each}, f"--row-budget has a wrong value.*LOSS:within=.* Got: '{each}'")

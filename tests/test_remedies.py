@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 _OPTION = re.compile(r"""(?<![\w-])--([a-z][a-z-]*[a-z])(?:[ =]('[^']*'|"[^"]*"|[^\s'"]+))?""")
 _VALUE = re.compile(r"[=:/*]|^[A-Z]{2}")  # what no word of a sentence has
-OF_OTHERS = {"conf", "packages", "add-modules"}
+OF_OTHERS = {"conf", "packages", "py-files", "add-modules"}
 """Options of spark-submit and Java."""
 
 
@@ -114,11 +114,13 @@ STAND_INS = {
     "config": os.devnull,
     "delta": "0.5",
     "epsilon": "5",
+    "identifier-patterns": os.devnull,
     "identifiers": "mask",
     "time": "day:week",
     "vectors": "main-axes",
     "budget": "9",
     "row-budget": "9",
+    "spans-by": "json:loads",
     "target": "max(n_w)<=0.5",
     "spark-conf": "spark.a=b",
     "remote": "sc://host:1",
@@ -191,6 +193,7 @@ def test_an_option_that_a_message_advises_is_taken(option, reached):
     for value in ADVISED[option]:
         filled = re.sub(r"\bR$", "0.9", value)  # ivf:recall=R
         filled = filled.replace("slots:COLUMN", "slots:spans").replace("LISTS", "64")
+        filled = filled.replace("TYPE=ACTION", "email=mask")
         said = {}
         reached.clear()
         for name, arguments in attempts(option, filled):

@@ -111,6 +111,12 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
         action = actions[name]
         if action.name not in _NOTHING_SHOWN:
             revealing.append(f"{name}={_identity(action, str(action))}")
+    detected: dict[str, str] = {}
+    if policy.spans_by is not None:
+        kind = "slots"
+        if policy.masks_spans:
+            kind = "mask-spans"
+        detected[kind] = f"by {_identity(policy.spans_by, policy.spans_by.identity)}"
     return {
         "oov": _identity(policy.oov, str(policy.oov)),
         "protect": _identity(policy.protect, policy.protect.identity),
@@ -123,12 +129,13 @@ def recorded_policy(policy: TextPolicy) -> dict[str, str]:
         "patterns": policy.patterns_identity,
         "slots": policy.protect.slots_column or "",
         "mask-spans": policy.mask_spans or "",
+        **detected,
     }
 
 
 def is_known(policy: Mapping[str, str]) -> bool:
     """Return whether all recorded policies are of this package, whose raw tokens are known."""
-    return not any(identity.startswith(_FOREIGN) for identity in policy.values())
+    return not any(f"={_FOREIGN}" in f"={identity}" for identity in policy.values())
 
 
 def _identity(policy: NamedPolicy, identity: str) -> str:

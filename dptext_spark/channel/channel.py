@@ -14,6 +14,8 @@ Method: TypeAlias = Literal["computed", "posteriors", "draws", "none"]
 """How a channel became known: computed from the mechanism's formula; by whole posteriors of
 simulated noisy points; by counting draws of each word, which knows it badly; or not at all."""
 
+_OUTPUTS_AT_ONCE: Final = 512
+
 MOST_CELLS: Final = 256
 """Words of an output whose probabilities are kept one by one."""
 
@@ -75,6 +77,21 @@ class Channel:
         has_column = columns >= 0
         probability[places[has_column], columns[has_column]] = of_cells[has_column]
         return probability
+
+    def means(self, prior: Floats, vectors: Floats32) -> Floats32:
+        """Compute the mean vector of each output's word under a prior (V,): float32 (outputs, n).
+
+        ``vectors`` (V, n) are those of the words.
+        """
+        words = np.flatnonzero(prior)
+        of_words = vectors[words]
+        means = np.empty((self.outputs, vectors.shape[1]), dtype=np.float32)
+        for start in range(0, self.outputs, _OUTPUTS_AT_ONCE):
+            outputs = np.arange(start, min(start + _OUTPUTS_AT_ONCE, self.outputs))
+            posterior = self.table(outputs, words) * prior[words]
+            posterior /= np.maximum(posterior.sum(axis=1, keepdims=True), 1e-300)
+            means[outputs] = posterior.astype(np.float32) @ of_words
+        return means
 
     def look_up(self, outputs: Ints, words: Ints) -> tuple[NDArray[np.bool_], Ints]:
         """Return which pairs, of arrays that go together, have a cell, and where those are."""

@@ -17,7 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dptext_spark.channel.posteriors import BLOCK_POINTS, Guesser
+from dptext_spark.channel.channel import Channel
+from dptext_spark.channel.posteriors import BLOCK_POINTS, Guesser, PosteriorSums
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Floats32, Ints
@@ -31,11 +32,16 @@ UNKNOWN: Final = -1
 MOST_CELLS: Final = 1 << 28
 """Words times outputs of a matrix, 1 GB."""
 
-# Simulated points: so many for each output, and no fewer blocks than this.
-_POINTS_OF_OUTPUT: Final = 32
+# Simulated points of each output: the more, the sharper topics are. Between the first two numbers,
+# as many as take no more than the third one of posteriors; and no fewer blocks than the last.
+_LEAST_POINTS: Final = 32
+_MOST_POINTS: Final = 128
+_POSTERIORS: Final = 1 << 31
 _LEAST_BLOCKS: Final = 16
 _VERSION: Final = 2  # of what is written to disk
 _COMPUTED_AT_ONCE: Final = 16  # words
+_OUTPUTS_AT_ONCE: Final = 512
+_LEAST_SHARE: Final = 1e-9  # of a word that Bayes' rule takes into account
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,6 +84,29 @@ class ChannelMatrix:
         is_perturbed = np.append(self.is_perturbed, False)
         words = np.append(self.words, UNKNOWN)
         return replace(self, words=words, prior=prior, table=table, is_perturbed=is_perturbed)
+
+    def channel(self, shares: Floats, *, vocabulary: int) -> tuple[Channel, Floats]:
+        """Return what attackers read, and the prior (V,) that it is for; unknown words left out.
+
+        The likeliest words of each output, by their ``shares`` (k,), have a probability of their
+        own.
+        """
+        named = np.flatnonzero(self.words != UNKNOWN)
+        likely = np.maximum(shares[named], _LEAST_SHARE)
+        likely /= likely.sum()
+        parts = []
+        for start in range(0, self.outputs, _OUTPUTS_AT_ONCE):
+            outputs = np.arange(start, min(start + _OUTPUTS_AT_ONCE, self.outputs))
+            block = self.table[named, start : start + len(outputs)].astype(np.float64)
+            totals = block.T * likely
+            part = PosteriorSums.likeliest(
+                outputs, totals, self.words[named], vocabulary=vocabulary
+            )
+            parts.append(part)
+        prior = np.zeros(vocabulary)
+        prior[self.words[named]] = likely
+        sums = PosteriorSums.joined(parts, vocabulary=vocabulary)
+        return sums.channel(prior, outputs=self.outputs, size=0, difference=None), prior
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,8 +169,10 @@ class MatrixSource:
 
     @property
     def _blocks(self) -> int:
-        blocks = -(-_POINTS_OF_OUTPUT * self.search.release_words // BLOCK_POINTS)
-        return max(blocks, _LEAST_BLOCKS)
+        outputs = self.search.release_words
+        affordable = _POSTERIORS // (outputs * len(self.words))
+        points = min(max(affordable, _LEAST_POINTS), _MOST_POINTS)
+        return max(-(-points * outputs // BLOCK_POINTS), _LEAST_BLOCKS)
 
     @property
     def name(self) -> str:

@@ -191,17 +191,7 @@ class Guesser:
 
     def _listed(self, outputs: Ints, totals: Floats) -> PosteriorSums:
         """Keep the likeliest words of each output, of sums (u, k) of posteriors."""
-        most = min(MOST_CELLS, len(self.words))
-        places = np.argpartition(-totals, most - 1, axis=1)[:, :most]
-        places.sort(axis=1)
-        values = np.take_along_axis(totals, places, axis=1)
-        return PosteriorSums(
-            vocabulary=self.vocabulary,
-            outputs=outputs,
-            weight=totals.sum(axis=1),
-            keys=(outputs[:, None] * self.vocabulary + self.words[places]).ravel(),
-            total=values.ravel(),
-        )
+        return PosteriorSums.likeliest(outputs, totals, self.words, vocabulary=self.vocabulary)
 
     def success(self, block: int, *guesses: Ints) -> Floats:
         """Sum P[guess | point] over a block's judged points: (g,).
@@ -241,6 +231,22 @@ class PosteriorSums:
             weight=np.zeros(0),
             keys=nothing,
             total=np.zeros(0),
+        )
+
+    @classmethod
+    def likeliest(
+        cls, outputs: Ints, totals: Floats, words: Ints, *, vocabulary: int
+    ) -> PosteriorSums:
+        """Keep the likeliest of the words (k,) of each output (u,), of sums (u, k)."""
+        most = min(MOST_CELLS, len(words))
+        places = np.argpartition(-totals, most - 1, axis=1)[:, :most]
+        places.sort(axis=1)
+        return cls(
+            vocabulary=vocabulary,
+            outputs=outputs,
+            weight=totals.sum(axis=1),
+            keys=(outputs[:, None] * vocabulary + words[places]).ravel(),
+            total=np.take_along_axis(totals, places, axis=1).ravel(),
         )
 
     @classmethod

@@ -23,6 +23,10 @@ SUMS: Final = ("rows", "v", "n", "vv", "vn", "nn")
 
 # No standard error is smaller than that of so many words, or rows: with none seen, 3 are possible.
 _ONE_MORE: Final = 1.5
+ANY_WORD: Final = "(any word)"
+"""In place of a topic: whether words differ at all."""
+
+_NOT_SURE: Final = 0.99  # p-values above it count as this, so that no one outweighs all others
 _USEFUL: Final = 0.25  # the widest interval of a share of rows that is reported
 
 
@@ -91,6 +95,32 @@ class Cells:
                 "error": float(spread[number]),
                 "clusters": float(least[number]),
                 "p": chance,
+            }
+
+    def differences_at_all(self, axes: int, *, in_order: bool) -> Iterator[Row]:
+        """Yield, for what :meth:`differences` compares, one p-value of all of these axes.
+
+        It holds whatever the axes have in common. Source: Liu and Xie 2020, "Cauchy combination
+        test", theorem 1.
+        """
+        names = [str(number) for number in range(axes)]
+        chances: dict[tuple[str, str], list[float]] = {}
+        clusters: dict[tuple[str, str], float] = {}
+        for row in self.differences(names, in_order=in_order):
+            pair = (row["group"], row["against"])
+            chances.setdefault(pair, []).append(min(row["p"], _NOT_SURE))
+            clusters[pair] = row["clusters"]
+        for (group, against), of_axes in chances.items():
+            least = np.maximum(of_axes, np.finfo(np.float64).tiny)
+            statistic = (1.0 / np.tan(np.pi * least)).mean()
+            yield {
+                "topic": ANY_WORD,
+                "group": group,
+                "against": against,
+                "difference": None,
+                "error": np.nan,
+                "clusters": clusters[group, against],
+                "p": float(np.arctan2(1.0, statistic) / np.pi),
             }
 
 
@@ -163,6 +193,8 @@ def useful_interval(value: float, reach: float) -> Row:
 def judged(differences: list[Row], confidence: float) -> list[Row]:
     """Add intervals and Benjamini and Hochberg's adjusted p-values, the smallest ones first.
 
+    Whether words differ at all has no interval.
+
     Among the differences with an adjusted value of at most 1 - confidence no more than that share
     are none, on average (Benjamini and Hochberg 1995).
     """
@@ -172,8 +204,11 @@ def judged(differences: list[Row], confidence: float) -> list[Row]:
         row = ordered[rank - 1]
         least = min(least, row["p"] * len(ordered) / rank)
         reach = float(quantile(np.array(row.pop("clusters")), confidence)) * row.pop("error")
-        row["low"] = row["difference"] - reach
-        row["high"] = row["difference"] + reach
+        row["low"] = None
+        row["high"] = None
+        if row["difference"] is not None:
+            row["low"] = row["difference"] - reach
+            row["high"] = row["difference"] + reach
         row["adjusted_p"] = least
         row["differs"] = least <= 1.0 - confidence
     return ordered

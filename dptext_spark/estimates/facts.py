@@ -27,23 +27,39 @@ _FEATURES: Final = (
     "Vectors and words of rows are what anyone can infer from each output by itself, with the "
     "frequencies of the whole table. The threat model counts on attackers who do this, and more."
 )
+_IN_CONTEXT: Final = (
+    "Vectors and words of rows are what anyone can infer from all outputs of a row. What the public "
+    "corpus says of which word follows which counts {:.0%}: so far neighbouring outputs bear it "
+    "out. The threat model counts on attackers who do this, and more."
+)
 
 
 def facts_of(
-    opened: Facts, tables: Mapping[str, Sequence[Facts]], *, prior: str, features: str | None
+    opened: Facts,
+    tables: Mapping[str, Sequence[Facts]],
+    *,
+    prior: str,
+    features: str | None,
+    trust: float | None = None,
 ) -> Facts:
-    """Put together what was read and estimated; ``opened`` is what Estimation.facts says."""
+    """Put together what was read and estimated; ``opened`` is what Estimation.facts says.
+
+    Features in context say how far they ``trust`` the corpus.
+    """
     remarks = [*_asides(opened)]
     if tables["lists"]:
         remarks.append(_INTERVALS)
     if tables["frequencies"]:
         remarks.append(_FREQUENCIES)
-    if features is not None:
+    if features is not None and trust is not None:
+        remarks.append(_IN_CONTEXT.format(trust))
+    elif features is not None:
         remarks.append(_FEATURES)
     return {
         "format_version": 1,
         **opened,
         "prior": prior,
+        "trust": trust,
         "remarks": remarks,
         "lists": tables["lists"],
         "topics": tables["topics"],

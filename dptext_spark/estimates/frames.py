@@ -18,15 +18,16 @@ from dptext_spark.arguments import check_frame
 from dptext_spark.channel.matrix import UNKNOWN, ChannelMatrix, MatrixSource
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.estimates.axes import axes_of
 from dptext_spark.estimates.cells import Cells, Row, judged
-from dptext_spark.estimates.features import OutputFeatures
+from dptext_spark.estimates.features import OutputFeatures, RowPosterior
 from dptext_spark.estimates.frequencies import alike, likeliest_frequencies
 from dptext_spark.estimates.on_spark import ReadTable, with_features
 from dptext_spark.estimates.reading import OutputReader
 from dptext_spark.estimates.released import MOST_EPSILONS, ReleasedColumn
 from dptext_spark.estimates.topics import SoftTopics, combined, members_of
 from dptext_spark.geometry import Floats, Ints
-from dptext_spark.search.withheld import Withheld
+from dptext_spark.search.withheld import NONE, Withheld
 from dptext_spark.spark.bundle_files import BundleFiles
 from dptext_spark.text.patterns.user import UserPatterns
 
@@ -39,6 +40,10 @@ UNITS: Final = ("day", "week", "month")
 TIME: Final = "time"
 """The column of tables that has them."""
 
+LEARNT_ROWS: Final = 20_000
+"""Rows of a public corpus, at most, that a language is learned from."""
+
+_TRUSTED_ROWS: Final = 500  # of the table, that say how far its language is that of the corpus
 _UNKNOWN_SHARE: Final = 0.05  # of tokens that became random words, before the table is read
 _SMOOTHING: Final = 0.1  # share of the prior by rank in that of a corpus
 _FIRST_RANK: Final = 2.7  # Mandelbrot's shift of Zipf's law
@@ -56,6 +61,7 @@ class Estimation:
     prior: Floats  # (V,), public
     cache: Path  # folder of channels
     confidence: float
+    corpus: DataFrame | None = None  # public texts in a column of the released one's name
     seed: int = 0
 
     @classmethod
@@ -107,16 +113,17 @@ class Estimation:
         table = ReadTable.read(df, reader, column, groups, whose)
         prior = rank_prior(embedding, released.search.withheld)
         if corpus is not None:
-            prior = _corpus_prior(corpus, reader, released, text, prior)
+            prior = _corpus_prior(_read_corpus(corpus, reader, text, prior), released, prior)
         return cls(
             df=df,
             released=released,
             embedding=embedding,
             reader=reader,
             table=table,
-            prior=_likeliest(prior, channel_words),
+            prior=likeliest(prior, channel_words),
             cache=cache or embedding.path.with_name(f"{embedding.path.name}.channels"),
             confidence=confidence,
+            corpus=corpus,
             seed=seed,
         )
 
@@ -268,7 +275,19 @@ class Estimation:
             if columns != cells.columns:
                 sums = self.table.sums(self.released, weights, columns)
                 of_columns = Cells(columns=columns, sums=sums, errors=errors)
-            yield from of_columns.differences(names, in_order=columns == (TIME,))
+            in_order = columns == (TIME,)
+            yield from of_columns.differences(names, in_order=in_order)
+            yield from self._differences_at_all(columns, in_order=in_order)
+
+    def _differences_at_all(self, columns: tuple[str, ...], *, in_order: bool) -> Iterator[Row]:
+        """Yield whether the words of groups differ at all, which needs no channel."""
+        if len(self.counts) > 1:
+            return  # under a row budget outputs differ with the lengths of rows, too
+        ((epsilon, counts),) = self.counts.items()
+        axes = axes_of(self.embedding.vectors[: len(counts)], counts)
+        sums = self.table.sums(self.released, {epsilon: axes}, columns)
+        cells = Cells(columns=columns, sums=sums, errors=np.zeros(2 * axes.shape[1]))
+        yield from cells.differences_at_all(axes.shape[1], in_order=in_order)
 
     def _weights(self, soft: SoftTopics) -> Iterator[Row]:
         words = self.words
@@ -309,12 +328,39 @@ class Estimation:
             rows.append({"word": words[place], "share": float(self.shares[place]), "like": similar})
         return rows
 
-    def features(self) -> DataFrame:
-        """Return the table's other columns, with a vector and the likeliest words of each row."""
+    @cached_property
+    def posterior(self) -> RowPosterior:
+        """What all outputs of a row say of its words, by the language of the corpus."""
+        if self.corpus is None:
+            raise ConfigError(
+                "Features in context need a language", do="Give texts with --public-corpus"
+            )
+        corpus = _read_corpus(self.corpus, self.reader, self.released.column, self.prior)
+        texts = corpus.texts(LEARNT_ROWS)
+        corpus.release()
+        return RowPosterior.of(
+            self.first,
+            self.shares,
+            self.embedding.vectors,
+            corpus=texts,
+            released=self.table.texts(_TRUSTED_ROWS),
+        )
+
+    def features(self, *, in_context: bool = False) -> DataFrame:
+        """Return the table's other columns, with a vector and the likeliest words of each row.
+
+        Args:
+            in_context: Look at all outputs of a row together, by the language of the corpus, as
+                the attacker of that name does. It takes far longer.
+        """
         if len(self.matrices) > 1:
             raise ConfigError("Features of a release under a row budget are not supported")
-        vectors = self.embedding.vectors
-        features = OutputFeatures.of(self.first, self.shares.astype(np.float32), vectors)
+        features: OutputFeatures | RowPosterior
+        if in_context:
+            features = self.posterior
+        else:
+            shares = self.shares.astype(np.float32)
+            features = OutputFeatures.of(self.first, shares, self.embedding.vectors)
         return with_features(self.df, self.reader, self.released.column, features)
 
     def facts(self) -> dict[str, Any]:
@@ -342,7 +388,7 @@ class Estimation:
         }
 
 
-def rank_prior(embedding: Embedding, withheld: Withheld) -> Floats:
+def rank_prior(embedding: Embedding, withheld: Withheld = NONE) -> Floats:
     """Return Zipf's law over the order of a bundle, (V,), 0 for what no text can have."""
     weights = 1.0 / (np.arange(len(embedding.words)) + _FIRST_RANK)
     weights[embedding.inputs :] = 0.0
@@ -350,7 +396,7 @@ def rank_prior(embedding: Embedding, withheld: Withheld) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-def _likeliest(prior: Floats, most: int) -> Floats:
+def likeliest(prior: Floats, most: int) -> Floats:
     """Return a prior (V,) without all but its likeliest words."""
     places = np.argsort(-prior, kind="stable")[:most]
     likeliest = np.zeros_like(prior)
@@ -358,12 +404,14 @@ def _likeliest(prior: Floats, most: int) -> Floats:
     return np.asarray(likeliest / likeliest.sum())
 
 
-def _corpus_prior(
-    corpus: DataFrame, reader: OutputReader, released: ReleasedColumn, text: str, ranks: Floats
-) -> Floats:
+def _read_corpus(corpus: DataFrame, reader: OutputReader, text: str, prior: Floats) -> ReadTable:
+    """Read public texts as words of the vocabulary, whichever may be output."""
+    reading = replace(reader, outputs=len(prior))
+    return ReadTable.read(corpus, reading, F.col(_quoted(corpus, text)), {}, None)
+
+
+def _corpus_prior(table: ReadTable, released: ReleasedColumn, ranks: Floats) -> Floats:
     """Return the shares of words in public texts, (V,), smoothed with the prior by rank."""
-    reading = replace(reader, outputs=len(ranks))
-    table = ReadTable.read(corpus, reading, F.col(_quoted(corpus, text)), {}, None)
     counts = table.output_counts(replace(released, row_epsilons=None), len(ranks))
     table.release()
     if not counts:

@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DoubleType, FloatType, StringType, Stru
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.estimates.cells import SUMS, Group, cluster_terms, row_values
-from dptext_spark.estimates.features import OutputFeatures
+from dptext_spark.estimates.features import OutputFeatures, RowPosterior
 from dptext_spark.estimates.reading import ASIDE, OutputReader
 from dptext_spark.estimates.released import ReleasedColumn
 from dptext_spark.geometry import Floats, Ints
@@ -76,6 +76,12 @@ class ReadTable:
         # The sum over no rows is null.
         return {name: int(value or 0) for name, value in row.asDict().items()}
 
+    def texts(self, rows: int) -> tuple[Ints, Ints]:
+        """Return the outputs of some of the rows, ASIDE among them, and where each row starts."""
+        lists = to_arrow(self.frame.select("outputs").limit(rows))["outputs"].combine_chunks()
+        outputs = lists.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
+        return outputs, np.asarray(lists.offsets.to_numpy() - lists.offsets[0].as_py(), np.int64)
+
     def lengths(self) -> Ints:
         """Return the different numbers of words and marks of rows, ascending."""
         lengths = to_arrow(self.frame.select("words").distinct())["words"].to_numpy()
@@ -134,7 +140,7 @@ class ReadTable:
 
 
 def with_features(
-    df: DataFrame, reader: OutputReader, text: str, features: OutputFeatures
+    df: DataFrame, reader: OutputReader, text: str, features: OutputFeatures | RowPosterior
 ) -> DataFrame:
     """Return the other columns of a released table, with what outputs say of each row's words."""
     schema = StructType()
@@ -273,7 +279,9 @@ def _summed_batch(
 
 
 def _featured(
-    reader: OutputReader, features: OutputFeatures, batches: Iterable[pa.RecordBatch]
+    reader: OutputReader,
+    features: OutputFeatures | RowPosterior,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     vocabulary = reader.bundle.shared().words
     for batch in batches:

@@ -262,6 +262,14 @@ def _weights(evidence: Evidence) -> Floats:
     return np.asarray(best.x)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TopicWeights:
+    """T lists of words, and how an analyst counts them in outputs."""
+
+    members: Ints  # (V, T), 1 for the words of each list
+    weights: Floats  # (outputs, T)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # it holds private words
 class Knowledge:
     """What attackers know."""
@@ -275,6 +283,7 @@ class Knowledge:
     # int64 (V,), how many of the evaluated rows have each word, which an observer of rare words
     # knows.
     row_counts: Ints | None = None
+    topics: TopicWeights | None = None  # of analysts
 
     @classmethod
     def learn(

@@ -62,7 +62,7 @@ class _WordStates:
 
 def _word_states(words: Ints, rows: slice, before: slice, model: BigramModel) -> _WordStates:
     """Look up what leads to the words of a step, from those before."""
-    sources, targets, beyond = _links(words[before], words[rows], model)
+    sources, targets, beyond = links(words[before], words[rows], model)
     return _WordStates(
         rows=rows,
         before=before,
@@ -242,7 +242,7 @@ def _emission(logarithm: Floats) -> Floats:
     return np.asarray(emission)
 
 
-def _links(first: Ints, second: Ints, model: BigramModel) -> tuple[Ints, Ints, Floats]:
+def links(first: Ints, second: Ints, model: BigramModel) -> tuple[Ints, Ints, Floats]:
     """Find the neighbouring candidates, of (p, K) and (p, K), that the model has seen together.
 
     As places (f,) among the first and among the second ones, and what they have ``beyond``.

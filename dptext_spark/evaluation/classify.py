@@ -12,24 +12,30 @@ import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.ml.classification import LogisticRegression
 from pyspark.ml.feature import HashingTF, StringIndexer
-from pyspark.ml.functions import vector_to_array
+from pyspark.ml.functions import array_to_vector, vector_to_array
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from dptext_spark.evaluation.classes import SCORES, ClassCounts, score_of
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.measures import LABELS, RANDOM_WORDS, Sums
-from dptext_spark.evaluation.rows import Simulation
+from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.evaluation.simulate import ATTACKED, KNOWN, Part, SampledRows
+from dptext_spark.geometry import Floats, Floats32
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.spark.versions import to_arrow
 
 _TEXT_SCHEMA: Final = (
-    "third int, name string, class string, original array<string>, released array<string>"
+    "third int, name string, class string, original array<string>, released array<string>, "
+    "vector array<double>"
 )
 _CLASS_SCHEMA: Final = "third int, class string"
 _SCORE_SCHEMA: Final = "third int, class bigint, is_of_class bigint, score bigint, rows bigint"
 _SCORE_KEYS: Final = ("third", "class", "is_of_class", "score")
+_VECTOR: Final = "mean"
+FEATURES: Final = "accuracy_from_features"
+"""The share of rows whose class is right, by a model that learns from their mean vectors."""
+
 _SCORED: Final = 1 << 18  # probabilities that are counted at once
 
 # Places that words are hashed to; rounds and penalty of the logistic regression.
@@ -53,6 +59,7 @@ def classify(
     *,
     original: bool = False,
     by_class: bool = False,
+    means: Floats32 | None = None,
 ) -> dict[int, Sums]:
     """Train a model on the known third, and count what it gets right in each of the attacked ones.
 
@@ -60,9 +67,15 @@ def classify(
     rows without one are left out. ``names`` are those of the share right on released texts, and on
     the originals where that is asked. ``original`` learns from the original texts too: the ceiling.
     ``by_class`` also counts, on texts as they are learnt from, which class is taken for which, and
-    how sure the model is.
+    how sure the model is, and learns from the mean vectors of rows: of each output the vector that
+    ``means`` (outputs, n) has, or with ``original`` of the words.
     """
-    function = partial(_texts, column=column, mechanism=mechanism or RANDOM_WORDS)
+    function = partial(
+        _texts,
+        column=column,
+        mechanism=mechanism or RANDOM_WORDS,
+        means=means,
+    )
     texts = rows.work(function, _TEXT_SCHEMA)
     texts = texts.where(F.col("class").isNotNull()).persist(StorageLevel.MEMORY_ONLY)
     ordered = texts.coalesce(1).sortWithinPartitions("name")
@@ -91,18 +104,22 @@ def _judged(
     for name in ("original", "released"):
         hashing = HashingTF(inputCol=name, outputCol=f"{name}_counts", numFeatures=_FEATURES)
         counted = hashing.transform(counted)
+    counted = counted.withColumn(_VECTOR, array_to_vector(F.col("vector")))
     regression = LogisticRegression(
         featuresCol=f"{taught}_counts", labelCol="label", maxIter=_ROUNDS, regParam=_PENALTY
     )
     model = regression.fit(counted.where(F.col("third") == KNOWN))
+    sums: dict[int, Sums] = {third: {} for third in ATTACKED}
     is_right = (F.col("prediction") == F.col("label")) & (F.col("label") < len(indexer.labels))
     hits_and_rows = (F.sum(is_right.cast("long")), F.count(F.lit(1)))
-    sums: dict[int, Sums] = {third: {} for third in ATTACKED}
+    models = {name: model.copy().setFeaturesCol(f"{t}_counts") for name, t in texts_of_name.items()}
+    if by_class:
+        regression.setFeaturesCol(_VECTOR)
+        models[FEATURES] = regression.fit(counted.where(F.col("third") == KNOWN))
     counted = counted.where(F.col("third") != KNOWN)
-    for name, text in texts_of_name.items():
-        model.setFeaturesCol(f"{text}_counts")
+    for name, of_name in models.items():
         for third in ATTACKED:
-            predicted = model.transform(counted.where(F.col("third") == third))
+            predicted = of_name.transform(counted.where(F.col("third") == third))
             hits, rows = predicted.agg(*hits_and_rows).collect()[0]  # two numbers
             sums[third][name] = ClusterSums.of_rows(int(hits or 0), int(rows))
     if by_class:
@@ -119,6 +136,7 @@ def _nothing_learnt(texts: DataFrame, names: Iterable[str], *, by_class: bool) -
         rows = texts.where(F.col("third") == third).count()
         sums[third] = dict.fromkeys(names, ClusterSums.of_rows(0, rows))
         if by_class:
+            sums[third][FEATURES] = ClusterSums.of_rows(0, rows)
             sums[third][LABELS] = ClassCounts.empty(())
     return sums
 
@@ -145,15 +163,37 @@ def _counts(tested: DataFrame, classes: Sequence[str]) -> dict[int, ClassCounts]
 # What follows runs in Python workers.
 
 
-def _texts(simulation: Simulation, part: Part, column: str, mechanism: Mechanism) -> pa.Table:
-    """Return texts before and after as lists of numbers of words."""
+def _texts(
+    simulation: Simulation,
+    part: Part,
+    column: str,
+    mechanism: Mechanism,
+    means: Floats32 | None,
+) -> pa.Table:
+    """Return texts before and after as lists of numbers of words, and mean vectors of rows."""
     rows = simulation.release(simulation.read(part.values, part.slots), part.ids, mechanism)
     columns = {"name": part.ids.cast(pa.string()), "class": class_of(part, column)}
     offsets = pa.array(rows.offsets, pa.int32())
     for name, words in (("original", rows.inputs), ("released", rows.released)):
         numbers = pa.array(words).cast(pa.string())
         columns[name] = pa.ListArray.from_arrays(offsets, numbers)
+    vectors = _mean_vectors(rows, simulation.embedding.vectors, means)
+    ends = pa.array(np.arange(len(vectors) + 1) * vectors.shape[1], pa.int32())
+    columns["vector"] = pa.ListArray.from_arrays(ends, pa.array(vectors.ravel()))
     return pa.table(columns)
+
+
+def _mean_vectors(rows: SimulatedRows, vectors: Floats32, means: Floats32 | None) -> Floats:
+    """Return the mean vectors of rows, (rows, n), zeros where a row has no word; see classify."""
+    words = rows.inputs
+    of_words = vectors[np.maximum(words, 0)].astype(np.float64)
+    if means is not None:
+        of_words[rows.perturbed] = means[rows.outputs[0, rows.perturbed]]
+    of_words[words < 0] = 0.0
+    sums = np.zeros((len(rows.offsets) - 1, vectors.shape[1]))
+    np.add.at(sums, rows.rows, of_words)
+    numbers = np.bincount(rows.rows[words >= 0], minlength=len(sums))
+    return np.asarray(sums / np.maximum(numbers, 1)[:, None])
 
 
 def _classes(_: Simulation, part: Part, column: str) -> pa.Table:

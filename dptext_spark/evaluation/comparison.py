@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import chain, product
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from dptext_spark.evaluation.attackers import STRONGEST, TOP
 from dptext_spark.evaluation.measures import (
     MEASURES,
     Measure,
+    Pieces,
     Risk,
     SingledOut,
     Sums,
@@ -35,6 +36,13 @@ from dptext_spark.word_reader import FEW
 
 LEARNT: Final = ("accuracy", "balanced_accuracy", "auc")
 """What is reported of all classes of the label together."""
+
+ANALYSED: Final = {
+    "words": ("word_overlap", "word_overlap_estimated"),
+    "topics": ("topic_shares", "topic_shares_estimated"),
+    "labels": ("accuracy", "accuracy_from_features"),
+}
+"""Uses by what they are of: as counted in the outputs, and as an analyst estimates them."""
 
 KEEPING: Final = "similarity"  # the use that is kept where no other is asked for
 
@@ -151,10 +159,12 @@ class Comparison(Displayed):
     def _setting(self, outcome: Outcome, risk: Risk, confidence: float) -> dict[str, Any]:
         """Return the main numbers of a setting."""
         measures: dict[str, Measure] = {"recovered": risk, "attributed": MEASURES["attribution"]}
-        for name in ("linked", "similarity", "kept", *LEARNT):
+        for name in ("linked", "similarity", "kept", *LEARNT, *chain(*ANALYSED.values())):
             measures[name] = MEASURES[name]
         for few in FEW:
             measures[f"singled_out_{few}"] = SingledOut(few=few)
+        for variant in Pieces().variants:
+            measures[f"pieces_{variant.of}"] = variant
         row = {
             **outcome.key,
             "options": outcome.mechanism.options,
@@ -177,7 +187,7 @@ class Comparison(Displayed):
         row = {name: numbers.pop("value")}
         for part, number in numbers.items():
             row[f"{name}_{part}"] = number
-        if isinstance(measure, SingledOut):
+        if isinstance(measure, SingledOut | Pieces):
             row[f"{name}_original"] = self.ceiling(measure)
         return row
 

@@ -22,7 +22,7 @@ from dptext_spark.evaluation.attackers import (
     Knowledge,
     attack,
 )
-from dptext_spark.evaluation.classes import ClassCounts
+from dptext_spark.evaluation.classes import NOTHING, ClassCounts
 from dptext_spark.evaluation.intervals import ClusterSums, Dyads, Interval
 from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.linkage import LENGTH_BANDS
@@ -37,6 +37,7 @@ from dptext_spark.evaluation.rows import SimulatedRows
 from dptext_spark.evaluation.vector_attackers import VECTOR_ATTACKERS
 from dptext_spark.geometry import Ints
 from dptext_spark.mechanisms import Exponential
+from dptext_spark.text.pieces import PIECES, count_pieces
 from dptext_spark.word_reader import FEW
 
 RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
@@ -49,7 +50,8 @@ Sums: TypeAlias = dict[str, Any]
 """What attackers recover of some rows and what is kept of them, as :meth:`Measure.add` gives it:
 PairCounts by ``pairs/before`` and ``pairs/after``, ClusterSums by
 ``recovered/VERSIONS/ATTACKER/GUESSES``, ``recovered/VERSIONS/considered``, ``rare(K)``,
-``sighted(K)``, ``linked/among``, ``linked/alike``, ClassCounts by ``labels``, and else by what the
+``sighted(K)``, ``linked/among``, ``linked/alike``, ``topics/words``, an array by
+``words/estimated``, ClassCounts by ``labels``, and else by what the
 measure is written as."""
 
 
@@ -255,6 +257,56 @@ class SingledOut(Measure):
         return float(sums[f"rare({self.few})"].ratio[0])
 
 
+@dataclass(frozen=True)
+class Pieces(Measure):
+    """The share of rows whose released words have what looks like a piece of an identifier.
+
+    It is a share of the rows with words. What is no word of the vocabulary is not among them.
+    """
+
+    name: str = "pieces"
+    title: str = "Rows with pieces of identifiers"
+    kind: Literal["risk", "use"] = "risk"
+    of: str = "figures"
+
+    @property
+    def written(self) -> str:
+        return f"{self.name}({self.of})"
+
+    @property
+    def forms(self) -> list[str]:
+        return [variant.written for variant in self.variants]
+
+    @property
+    def variants(self) -> list[Self]:
+        """All that is measured: words hold no signs such as @."""
+        return [replace(self, of=kind) for kind in PIECES if kind != "signs"]
+
+    def with_arguments(self, arguments: tuple[str, ...]) -> Self | None:
+        for variant in self.variants:
+            if (variant.of,) == arguments:
+                return variant
+        return None
+
+    def all_in(self, sums: Sums) -> list[Measure]:
+        return [variant for variant in self.variants if variant.is_in(sums)]
+
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
+        with_words = np.unique(rows.rows)
+        sums: Sums = {}
+        for prefix, words in (("", rows.released), ("original/", rows.inputs)):
+            names = embedding.words.take(pa.array(words, mask=words < 0))
+            offsets = pa.array(rows.offsets, pa.int32())
+            counts = count_pieces(pa.ListArray.from_arrays(offsets, names))
+            for variant in self.variants:
+                shows = (counts[variant.of] > 0).astype(np.float64)
+                sums[prefix + variant.written] = ClusterSums.of(with_words, shows[with_words])
+        return sums
+
+    def without_noise(self, sums: Sums) -> float:
+        return float(sums[f"original/{self.written}"].ratio[0])
+
+
 def sighted(few: int) -> str:
     """Return the key of the sums of :func:`~dptext_spark.evaluation.rarity.sightings`."""
     return f"sighted({few})"
@@ -327,6 +379,65 @@ class PairOverlap(WordOverlap):
     def counts(self, pairs: PairCounts) -> tuple[Ints, ...]:
         return pairs.count, pairs.first * (pairs.vocabulary + 2) + pairs.second
 
+
+ESTIMATED_WORDS: Final = "words/estimated"
+"""Among sums: the numbers of words, float64 (V,), that an analyst takes for the likeliest."""
+
+
+@dataclass(frozen=True)
+class EstimatedOverlap(Measure):
+    """The mass that the frequencies of words have in common with those that analysts estimate."""
+
+    needs: str = "topics"
+
+    def is_in(self, sums: Sums) -> bool:
+        return ESTIMATED_WORDS in sums
+
+    def value(self, sums: Sums, confidence: float) -> Interval:
+        if not self.is_in(sums):
+            return self.totals(sums).share(confidence)  # which says what to give
+        before = sums[_PAIRS[0]].words[:-1]
+        estimated = sums[ESTIMATED_WORDS]
+        common = np.minimum(before / before.sum(), estimated / estimated.sum())
+        return float(common.sum()), np.nan, np.nan
+
+
+@dataclass(frozen=True)
+class TopicShares(Measure):
+    """1 less the error of topics' shares, over these shares, of perturbed words; 0 at least.
+
+    Shares are counted among outputs, or estimated with an analyst's weights.
+    """
+
+    needs: str = "topics"
+    estimated: bool = False
+
+    def add(self, rows: SimulatedRows, embedding: Embedding, knowledge: Knowledge) -> Sums:
+        topics = knowledge.topics
+        if topics is None:
+            return {}
+        hidden = np.flatnonzero(rows.perturbed)
+        outputs = rows.outputs[0, hidden]
+        values = topics.weights[outputs] if self.estimated else topics.members[outputs]
+        errors = values - topics.members[rows.inputs[hidden]]
+        count = errors.shape[1]
+        of_rows = np.repeat(rows.rows[hidden], count)
+        of_topics = np.tile(np.arange(count), len(hidden))
+        in_topics = topics.members[rows.inputs[hidden]].sum(axis=1)
+        return {
+            self.name: ClusterSums.of(of_rows, errors.ravel(), of_topics, count),
+            _IN_TOPICS: ClusterSums.of(rows.rows[hidden], in_topics),
+        }
+
+    def value(self, sums: Sums, confidence: float) -> Interval:
+        errors = np.abs(self.totals(sums).ratio).sum()
+        shares = sums[_IN_TOPICS].ratio[0]
+        if not shares > 0.0:
+            return NOTHING
+        return max(0.0, 1.0 - float(errors / shares)), np.nan, np.nan
+
+
+_IN_TOPICS: Final = "topics/words"
 
 LABELS: Final = "labels"
 """Among sums: the counts of labels that models predict on released texts."""
@@ -449,17 +560,22 @@ _ALL: Final[tuple[Measure, ...]] = (
     Risk(),
     Measure("attribution", "Authors right", kind="risk", needs="author"),
     SingledOut(),
+    Pieces(),
     Measure("linked", "Rows assigned to their originals", kind="risk", bands=LENGTH_BANDS),
     WordsBehindVectors("recovered_words", "Words found behind vectors", kind="risk"),
     Measure("membership", "Rows recognized as released or not", kind="risk", needs="vectors"),
     Kept("kept", "Unchanged words"),
     Similarity("similarity", "Similarity of a text's mean vector"),
     WordOverlap("word_overlap", "Frequencies of words: mass in common"),
+    EstimatedOverlap("word_overlap_estimated", "Frequencies of words, as estimated"),
     PairOverlap("pair_overlap", "Frequencies of pairs: mass in common"),
+    TopicShares("topic_shares", "Shares of topics, as counted"),
+    TopicShares("topic_shares_estimated", "Shares of topics, as estimated", estimated=True),
     Correlation("distances", "Correlation of distances"),
     Correlation("products", "Correlation of inner products"),
     Measure("accuracy", f"{_LEARNT} released texts", needs="label"),
     Measure("accuracy_on_original", f"{_LEARNT} the originals", needs="label"),
+    Measure("accuracy_from_features", "Labels right: learnt from vectors of rows", needs="label"),
     LabelMeasure(
         "balanced_accuracy",
         "Balanced accuracy of labels: mean recall of the classes",

@@ -74,7 +74,7 @@ def _kept(facts: Facts, setting: Facts) -> list[Facts]:
     rows = []
     for row in use_rows(facts, setting):
         measure = MEASURES.get(row["measure"])
-        if measure is not None and not measure.needs:
+        if measure is not None and measure.needs != "label":
             rows.append(row)
     return rows
 

@@ -166,7 +166,8 @@ class Simulation:
     @property
     def public(self) -> Simulation:
         """What reads a corpus, cut as the column is, whichever of its words are perturbed."""
-        policy = self.policy.model_copy(update={"protect": AllWords(), "mask_spans": None})
+        no_spans = {"protect": AllWords(), "mask_spans": None, "spans_by": None}
+        policy = self.policy.model_copy(update=no_spans)
         return replace(self, policy=policy)
 
     def release(

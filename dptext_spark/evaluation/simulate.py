@@ -19,7 +19,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from dptext_spark.channel.channel import Channel
-from dptext_spark.evaluation.attackers import ATTACKERS, Attacker, Knowledge, Known
+from dptext_spark.evaluation.attackers import (
+    ATTACKERS,
+    Attacker,
+    Knowledge,
+    Known,
+    TopicWeights,
+)
 from dptext_spark.evaluation.language import Language, PairCounts
 from dptext_spark.evaluation.linkage import (
     bucket_of,
@@ -193,6 +199,7 @@ def knowledge_of(
     versions: int,
     candidates: int,
     row_counts: Ints | None = None,
+    topics: TopicWeights | None = None,
 ) -> dict[int, Knowledge]:
     """Train attackers on shadow rows, by attacked third, on one worker.
 
@@ -221,6 +228,7 @@ def knowledge_of(
             candidates=candidates,
             attackers=learnt,
             row_counts=row_counts,
+            topics=topics,
         )
     return knowledge
 

@@ -7,8 +7,9 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from dptext_spark.evaluation.attackers import STRONGER
-from dptext_spark.evaluation.comparison import LEARNT, settings_table, shown_number
+from dptext_spark.evaluation.comparison import ANALYSED, LEARNT, settings_table, shown_number
 from dptext_spark.evaluation.facts import PRIVATE
+from dptext_spark.text.pieces import TITLES
 
 Facts: TypeAlias = Mapping[str, Any]
 
@@ -57,6 +58,9 @@ def said(facts: Facts) -> Iterator[Any]:
         note = shown_classes(facts)
         if note:
             yield note
+    analysed = {name: pair for name, pair in ANALYSED.items() if pair[1] in settings[0]}
+    if analysed:
+        yield _analysed(settings, analysed)
     lines = [*verdict(facts)]
     if facts["target"] and facts["target"]["command"]:
         lines.append(f"The release: {facts['target']['command']}")
@@ -96,6 +100,7 @@ def sticking_out(facts: Facts) -> Iterator[str]:
         f"Before the noise {setting['singled_out_2_original']:.1%} of the rows have a word that no "
         f"other row has, {setting['singled_out_6_original']:.1%} one that fewer than 6 have."
     )
+    yield from _pieces(facts)
     linkage = facts["linkage"]
     if linkage is None:
         yield f"linked: not measured. {NOT_LINKED}."
@@ -110,6 +115,20 @@ def sticking_out(facts: Facts) -> Iterator[str]:
         yield (
             f"A row's length is that of {alike:,.0f} originals on average: among all of them fewer "
             "rows are linked."
+        )
+
+
+def _pieces(facts: Facts) -> Iterator[str]:
+    """Yield how many rows have what looks like pieces of identifiers, of the worst setting."""
+    for kind, title in TITLES.items():
+        shares = [row[f"pieces_{kind}"] for row in facts["settings"] if f"pieces_{kind}" in row]
+        share = max((share for share in shares if share is not None), default=None)
+        if share is None:
+            continue
+        original = shown_number(facts["settings"][0][f"pieces_{kind}_original"], ".2%")
+        yield (
+            f"What may be left of identifiers: {title} are in {share:.2%} of the released rows, in "
+            f"the setting with the most; before the noise in {original}."
         )
 
 
@@ -175,6 +194,21 @@ def _labels(facts: Facts) -> dict[str, Any]:
     return {
         "title": "Labels that a model predicts on released texts (better: higher)",
         "table": table,
+    }
+
+
+def _analysed(settings: Sequence[Facts], analysed: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """Return the table of uses as counted in the outputs, and as an analyst estimates them."""
+    names: list[str] = []
+    head = [""]
+    for name, pair in analysed.items():
+        names += pair
+        head += [f"{name} counted", "estimated"]
+    table = [head, *(_cells(row, names) for row in settings)]
+    floors = [shown_number(settings[0][f"{name}_floor"]) for name in names]
+    return {
+        "title": "What analysts get (better: higher)",
+        "table": [*table, ["without a release", *floors]],
     }
 
 

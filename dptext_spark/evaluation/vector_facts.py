@@ -190,7 +190,9 @@ def page(facts: Facts) -> dict[str, Any]:
     """Return what the template of the page reads."""
     settings = facts["settings"]
     measured = [MEASURES[name] for name in (*_USES, *_RISKS) if name in settings[0]]
+    answer = {"verdict": [*verdict(facts)], "stronger": STRONGER}
     return {
+        **answer,
         "template": "evaluated_vectors.html",
         "title": "What released vectors keep, and what they reveal",
         "facts": facts,
@@ -198,9 +200,7 @@ def page(facts: Facts) -> dict[str, Any]:
         "settings": settings,
         "uses": _of_kind(measured, "use"),
         "risks": _of_kind(measured, "risk"),
-        "verdict": [*verdict(facts)],
         "notes": [*LEGEND, *warnings(facts)],
-        "stronger": STRONGER,
     }
 
 

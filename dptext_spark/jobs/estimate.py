@@ -62,6 +62,7 @@ def run(options: EstimateOptions) -> Report:
                 tables,
                 prior=options.public_corpus or _BY_RANK,
                 features=options.features,
+                trust=opened.posterior.trust if options.in_context else None,
             )
             return write_report(
                 storage,
@@ -186,4 +187,4 @@ def _write_features(options: EstimateOptions, opened: Estimation, spark: SparkSe
         progress(spark, "Writing features"),
         whole_table(spark, place, overwrite=options.overwrite, replace="--overwrite") as folder,
     ):
-        opened.features().write.parquet(folder)
+        opened.features(in_context=options.in_context).write.parquet(folder)

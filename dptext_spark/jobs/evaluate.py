@@ -19,11 +19,13 @@ from dptext_spark.calibration.facts import guarantees
 from dptext_spark.channel.on_spark import channel_of
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError, InputError, all_of
+from dptext_spark.estimates.rehearsal import Rehearsal
+from dptext_spark.estimates.topics import read_topics
 from dptext_spark.evaluation import facts, page, text, vector_facts
 from dptext_spark.evaluation.classify import classify, known_classes
 from dptext_spark.evaluation.comparison import Comparison, Outcome
 from dptext_spark.evaluation.language import PairCounts, word_prior
-from dptext_spark.evaluation.measures import Sums
+from dptext_spark.evaluation.measures import ESTIMATED_WORDS, Sums
 from dptext_spark.evaluation.rows import Simulation
 from dptext_spark.evaluation.simulate import (
     ATTACKED,
@@ -39,6 +41,7 @@ from dptext_spark.evaluation.simulate import (
 from dptext_spark.evaluation.target import Target
 from dptext_spark.evaluation.vectors import Classes
 from dptext_spark.evaluation.vectors_on_spark import VectorRehearsal, bound_settings
+from dptext_spark.geometry import Floats32
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.mechanisms.vectors import TEXT_WORDS, VectorNoise
 from dptext_spark.options import EvaluateOptions
@@ -214,7 +217,8 @@ def _evaluation_of_vectors(
         rows.frame.unpersist()
     if not compared:
         raise InputError(
-            "There is nothing to evaluate: no attacked row has a text", do="Take more rows"
+            "There is nothing to evaluate: no known row has a vector, or no attacked row has one",
+            do="Take more rows",
         )
     by_third = {row["third"]: row["count"] for row in counts}
     attacked = sum(by_third.get(third, 0) for third in ATTACKED)
@@ -322,6 +326,7 @@ def _compared(
                 seed=rows.simulation.seed,
                 limit=options.channel_limit,
             )
+            rehearsal = _rehearsal(options, rows, mechanism, thirds)
             knowledge = knowledge_of(
                 texts,
                 languages,
@@ -330,11 +335,18 @@ def _compared(
                 versions=options.versions,
                 candidates=options.candidates,
                 row_counts=row_counts,
+                topics=None if rehearsal is None else rehearsal.topics,
             )
             recovered = simulate(rows, mechanism, knowledge, options.versions, lengths)
-            learnt = _learnt(options, rows, mechanism)
+            means = None
+            if options.label is not None:
+                means = channel.means(prior, rows.simulation.embedding.vectors)
+            learnt = _learnt(options, rows, mechanism, means=means)
         for third, sums in recovered.items():
             measured = sums | learnt[third]
+            if rehearsal is not None:
+                outputs = sums["pairs/after"].words[:-1]
+                measured[ESTIMATED_WORDS] = rehearsal.words(outputs)
             if mechanism is None:
                 floors[third] = measured
             else:
@@ -350,18 +362,47 @@ def _compared(
     ]
 
 
+def _rehearsal(
+    options: EvaluateOptions,
+    rows: SampledRows,
+    mechanism: Mechanism | None,
+    thirds: Sequence[Counted],
+) -> Rehearsal | None:
+    """Return what an analyst would estimate with, where topics are given."""
+    if options.topics is None:
+        return None
+    simulation = rows.simulation
+    return Rehearsal.of(
+        mechanism,
+        simulation.embedding,
+        simulation.search,
+        read_topics(options.topics),
+        words=_sum([thirds[third] for third in ATTACKED], "perturbed"),
+        seed=simulation.seed,
+    )
+
+
 def _learnt(
     options: EvaluateOptions,
     rows: SampledRows,
     mechanism: Mechanism | None,
     *,
     original: bool = False,
+    means: Floats32 | None = None,
 ) -> dict[int, Sums]:
     """Measure how well models learn classes and authors, by attacked third."""
     sums: defaultdict[int, Sums] = defaultdict(dict)
     if options.label is not None:
         uses = ("accuracy", "accuracy_on_original")
-        of_label = classify(rows, options.label, uses, mechanism, original=original, by_class=True)
+        of_label = classify(
+            rows,
+            options.label,
+            uses,
+            mechanism,
+            original=original,
+            by_class=True,
+            means=means,
+        )
         for third in ATTACKED:
             sums[third] |= of_label[third]
     if options.author is not None:
@@ -373,6 +414,7 @@ def _learnt(
 
 
 def _columns(options: EvaluateOptions) -> TableColumns:
+    options.policy.check_tokens(tuple(filter(None, [options.tokens])))
     return TableColumns(
         text=tuple(filter(None, [options.text])),
         tokens=tuple(filter(None, [options.tokens])),

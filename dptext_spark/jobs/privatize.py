@@ -308,6 +308,7 @@ def open_release(options: PrivatizeOptions) -> tuple[Release, Guarantee]:
 
 
 def _columns(options: PrivatizeOptions) -> TableColumns:
+    options.policy.check_tokens(options.tokens)
     return TableColumns(
         text=options.text,
         tokens=options.tokens,

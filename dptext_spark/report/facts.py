@@ -21,7 +21,8 @@ from dptext_spark.errors import ConfigError, DptextError, printable
 from dptext_spark.guarantee import DELTAS, Guarantee, factor, rounded_up
 from dptext_spark.mechanisms.noisy import NoiseMechanism
 from dptext_spark.release import Release
-from dptext_spark.text.patterns.names import MARKS
+from dptext_spark.text.patterns.names import MARKS, marked_as
+from dptext_spark.text.pieces import PIECES, pieces_text
 
 FORMAT_VERSION: Final = 1
 _LIBRARIES: Final = ("dptext-spark", "pyspark", "numpy", "scipy", "pyarrow", "cryptography")
@@ -428,8 +429,9 @@ def token_counts(counts: Any, oov: str) -> Facts:
     """Return what was done to the words of a column, under a policy for unknown ones."""
     facts = counts._asdict()
     marks = {kind: facts.pop(kind) for kind in MARKS}
+    left = {kind: facts.pop(f"left_{kind}") for kind in PIECES}
     unknown = {"policy": oov, "tokens": counts.out_of_vocabulary}
-    return {**facts, "out_of_vocabulary": unknown, "marks": marks}
+    return {**facts, "out_of_vocabulary": unknown, "marks": marks, "left": left}
 
 
 def describe_counts(rows: int, columns: Mapping[str, Facts], added_rows: int | None = None) -> str:
@@ -441,6 +443,9 @@ def describe_counts(rows: int, columns: Mapping[str, Facts], added_rows: int | N
     for name, counts in columns.items():
         described = _vector_counts if "released" in counts else _word_counts
         lines.append(printable(f"{name}: {described(counts)}"))
+        pieces = pieces_text(counts.get("left", {}))
+        if pieces:
+            lines.append(printable(f"{name}: what may be left of identifiers: {pieces}"))
     return "\n".join(lines)
 
 
@@ -469,7 +474,7 @@ def _word_counts(counts: Facts) -> str:
         "blank": counts["blank"],
     }
     for kind, count in counts["marks"].items():
-        by_outcome[f"marked [{kind.upper()}]"] = count
+        by_outcome[marked_as(kind)] = count
     shares = []
     for outcome, count in by_outcome.items():
         if count:

@@ -191,6 +191,7 @@ def privatize(
         if isinstance(field.dataType, NullType) and field.name in _names("text", text):
             df = df.withColumn(field.name, quoted(field.name).cast("string"))  # null texts
     policy = TextPolicy.of(policy)
+    policy.check_tokens(_names("tokens", tokens))
     columns = TableColumns(
         text=_names("text", text),
         tokens=_names("tokens", tokens),

@@ -24,7 +24,8 @@ from dptext_spark.noise import NoiseKey
 from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.tables.batch import Batch, FieldPaths, FieldValues
 from dptext_spark.tables.columns import shared
-from dptext_spark.text.columns import Spans, column_kind, id_bytes, read_spans
+from dptext_spark.text.columns import Spans, column_kind, id_bytes
+from dptext_spark.text.policies import TextPolicy
 
 LINES: Final = (
     "row binary, column string, content binary, spans binary, context binary, "
@@ -52,7 +53,6 @@ def _of_column(
 ) -> pa.RecordBatch:
     """Return a line for each row of a column."""
     policy = sanitizer.release.policy
-    spans_column = policy.spans_column
     contents: list[list[bytes]] = []
     spans: list[list[bytes]] = []
     contexts: list[list[bytes]] = []
@@ -66,14 +66,14 @@ def _of_column(
         unprotected.append([])
         unknown.append([])
     # In a text a masked span is one letter, in a list as many elements as before.
-    moves_tokens = bool(policy.mask_spans) and column_kind(field.values.type, column) == "text"
+    moves_tokens = policy.masks_spans and column_kind(field.values.type, column) == "text"
     values = zip(
         field.rows.tolist(),
         field.positions.astype("<i8"),
         # The first to read values: it refuses what is no Unicode.
         sanitizer.contexts(field.values, field.ids, column=column, **field.of_rows),
         _contents(field.values),
-        _spans(field, spans_column),
+        _spans(field, policy),
         strict=True,
     )
     for row, positions, context, content, value_spans in values:
@@ -88,7 +88,7 @@ def _of_column(
                 hashes[row] += _token_hashes(key, row_ids[row], place, unmasked)
     knows_tokens = is_known(recorded_policy(policy))
     span_hashes = pa.nulls(len(spans), pa.binary())
-    if spans_column:
+    if policy.spans_source:
         span_hashes = _hashes(key, spans)
     return pa.RecordBatch.from_pydict(
         {
@@ -155,11 +155,10 @@ def _contents(values: pa.Array) -> Iterator[bytes]:
             yield b"".join([b"list", np.array(numbers, dtype="<i8").tobytes(), *content])
 
 
-def _spans(field: FieldValues, column: str | None) -> Spans:
-    """Read each value's slots or masked spans; None without any, or where they cannot be read."""
-    if column is None or field.slots is None:
-        return [None] * len(field.values)
-    return read_spans(field.slots, field.values, column)
+def _spans(field: FieldValues, policy: TextPolicy) -> Spans:
+    """Return each value's slots or masked spans; None without any, or where they cannot be read."""
+    spans = policy.row_spans(field.values, field.slots)
+    return [None] * len(field.values) if spans is None else spans
 
 
 def _span_bytes(spans: Sequence[tuple[int, int]] | None) -> bytes:

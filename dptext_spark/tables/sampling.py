@@ -28,11 +28,13 @@ from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, FieldPaths
 from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned, quoted
 from dptext_spark.tables.source import setting
-from dptext_spark.text.columns import SLICE_BYTES
+from dptext_spark.text.columns import DROP, KEEP, SLICE_BYTES
+from dptext_spark.text.layout import assemble
 from dptext_spark.text.patterns.find import find
 from dptext_spark.text.patterns.names import TYPES
+from dptext_spark.text.pieces import PIECES, count_pieces, pieces_text
 from dptext_spark.text.tokens import WordRuns, lookup_form, unspaced_share
-from dptext_spark.word_reader import FEW, WordReader, rows_with_words
+from dptext_spark.word_reader import FEW, TokenLookup, WordReader, rows_with_words
 
 SAMPLE_TASKS: Final = 4
 SAMPLE_ROWS: Final = 1000
@@ -55,6 +57,9 @@ _LARGER: Final = (
 )
 """How much a larger embedding gains, measured on text messages, tweets and novels."""
 
+SOME: Final = 0.01
+"""Places per row that look like pieces of identifiers, to warn of."""
+
 _NAMED: Final = 5
 """Columns that a warning names, of those that it is also about."""
 
@@ -64,7 +69,8 @@ class Coverage(Counter[str]):
 
     It counts ``rows``, the ``tokens`` that the policy protects, those of them that are ``unknown``
     to the vocabulary, and spans of each of ``TYPES`` that patterns find, whether they are marked or
-    not. Where the tokenizer takes each run of letters in scripts without spaces for one word,
+    not. ``left_figures`` and such are ``PIECES`` of what a release would be whose noise changes no
+    word. Where the tokenizer takes each run of letters in scripts without spaces for one word,
     ``unspaced`` is the sum over the rows of the share of such letters.
     """
 
@@ -78,6 +84,8 @@ class Coverage(Counter[str]):
         for string in run.tokens.strings:
             if string:
                 coverage.update(kind for _, _, kind in find(lookup_form(string), TYPES))
+        for kind, places in count_pieces(_unchanged(run, reader)).items():
+            coverage[f"left_{kind}"] = int(places.sum())
         rows = len(run.tokens.offsets) - 1
         coverage.update(rows=rows, tokens=int(run.protected.sum()), unknown=int(run.unknown.sum()))
         if run.tokens.kind == "text" and reader.policy.tokenizer.name == WordRuns.name:
@@ -103,7 +111,13 @@ class Coverage(Counter[str]):
             "unknown": self["unknown"],
             "unspaced": round(self.unspaced_share, 4),
             "identifiers": {name: self[name] for name in TYPES},
+            "left": self.left,
         }
+
+    @property
+    def left(self) -> dict[str, int]:
+        """What looks like pieces of identifiers, by kind."""
+        return {kind: self[f"left_{kind}"] for kind in PIECES}
 
     def identified(self, but: Collection[str] = ()) -> str:
         """Count what patterns find, by type but for some; empty if nothing."""
@@ -116,6 +130,9 @@ class Coverage(Counter[str]):
         identified = self.identified()
         if identified:
             identified = f"; identifiers that patterns find: {identified}"
+        pieces = pieces_text(self.left)
+        if pieces:
+            identified += f"; what may be left of others: {pieces}"
         sample = f"a sample of {self['rows']:,} {_unit(column)}"
         if not self["tokens"]:
             return f"no words in {sample}{identified}"
@@ -253,7 +270,7 @@ class Sample:
                 warnings.append(self.coverage[worst].warning(worst, self.fate, better))
         if self.identifiers:
             warnings += self._identified()
-        return warnings
+        return warnings + self._left()
 
     def _identified(self) -> list[str]:
         """Return what to know of identifiers that are no marks."""
@@ -271,6 +288,38 @@ class Sample:
             f"Column {first} has identifiers ({by_column[first]}), in a sample of "
             f"{self.coverage[first]['rows']:,} {_unit(first)}{also}. {self.identifiers}"
         ]
+
+    def _left(self) -> list[str]:
+        """Return what to know of pieces of identifiers that no pattern recognizes."""
+        columns = [
+            name
+            for name, coverage in self.coverage.items()
+            if sum(coverage.left.values()) > SOME * coverage["rows"]
+        ]
+        if not columns:
+            return []
+        first, *further = columns
+        coverage = self.coverage[first]
+        also = f"; so may {_listed(further)}" if further else ""
+        return [
+            f"Column {first} may keep pieces of identifiers that no pattern recognizes "
+            f"({pieces_text(coverage.left)}, in a sample of {coverage['rows']:,} rows){also}. Look "
+            "at such rows, and mask what they hold with --mask-spans or --spans-by."
+        ]
+
+
+def _unchanged(run: TokenLookup, reader: WordReader) -> pa.Array:
+    """Return what rows would be in a release whose noise changes no word."""
+    tokens = run.tokens
+    policy = reader.policy
+    released = np.where(run.known | run.marked, run.token_ids, policy.oov.stand_in)
+    released[~run.protected & ~run.marked] = KEEP
+    released[run.left_out] = DROP
+    marks: list[str | None] = [None] * len(tokens.distinct)
+    for place, name in run.mark_types().items():
+        marks[place] = f"[{name.upper()}]"
+    words = reader.bundle.shared().words
+    return assemble(tokens, released, words, policy.layout, marks)
 
 
 def _sample(

@@ -105,7 +105,7 @@ class Surrogate(Action):
         if key is None:
             raise ConfigError(
                 f"Surrogates, as {self} has them, need a key that is kept",
-                do="Give --key-file, in Python key=, or take --identifiers mask",
+                do="Give --key-file, or take --identifiers mask",
             )
         return key.derive(b"surrogates", self.label.encode())
 

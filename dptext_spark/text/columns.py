@@ -113,6 +113,12 @@ def _decoded(values: PythonColumn) -> pa.Array:
 
 def id_bytes(ids: pa.Array) -> list[bytes]:
     """Return row ids for the noise's context: equal numbers give equal bytes at any width."""
+    _check_ids(ids)
+    return [str(value).encode() for value in ids.to_pylist()]
+
+
+def _check_ids(ids: pa.Array) -> None:
+    """Check that row ids are integers or strings, without nulls."""
     kind = ids.type
     is_whole = pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0)
     if not (is_whole or _is_text(kind)):
@@ -123,11 +129,11 @@ def id_bytes(ids: pa.Array) -> list[bytes]:
         raise InputError(
             "Row ids must not be null", got=f"{ids.null_count} nulls in one batch of rows"
         )
-    return [str(value).encode() for value in ids.to_pylist()]
 
 
 def check_unique(ids: pa.Array) -> None:
     """Check that no row id comes twice."""
+    _check_ids(ids)
     distinct = pc.count_distinct(ids, mode="all").as_py()
     if distinct < len(ids):
         raise InputError(
@@ -206,20 +212,20 @@ def read_spans(slots: pa.Array, values: pa.Array, column: str) -> Spans:
     spans: list[list[Span] | None] = []
     for is_null, length, size in zip(nulls, lengths, sizes, strict=True):
         row_pairs = [*islice(pairs, length)]
-        if is_null or not all(_is_inside(pair, size) for pair in row_pairs):
+        if is_null or not all(is_inside(pair, size) for pair in row_pairs):
             spans.append(None)
         else:
-            spans.append(_merged(row_pairs))
+            spans.append(merged(row_pairs))
     return spans
 
 
-def _is_inside(pair: tuple[int | None, int | None], size: int) -> bool:
+def is_inside(pair: tuple[int | None, int | None], size: int) -> bool:
     """Return whether a start and an end make a span of a text of that size."""
     start, end = pair
     return start is not None and end is not None and 0 <= start < end <= size
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
+def merged(spans: Iterable[Span]) -> list[Span]:
     """Return spans in order; those that overlap or touch become one."""
     merged: list[Span] = []
     for start, end in sorted(spans):

@@ -293,7 +293,7 @@ def described(actions: Mapping[str, Action]) -> list[str]:
 
 def _unknown(unknown_types: Collection[str], names: Collection[str]) -> ConfigError:
     return ConfigError(
-        "Types of --identifiers are unknown",
+        "Types of identifiers are unknown",
         allowed=", ".join(names),
         got=", ".join(sorted(unknown_types)),
         do=nearest(sorted(unknown_types), names),

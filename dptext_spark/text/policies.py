@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Final, Literal, Never, NoReturn, TypeAlias
@@ -31,9 +31,11 @@ from dptext_spark.text.columns import (
     PLACEHOLDER,
     Spans,
     Tokens,
+    column_kind,
     read_spans,
     with_letter,
 )
+from dptext_spark.text.detectors import Detector
 from dptext_spark.text.identifiers import (
     NUMBERS,
     Identifiers,
@@ -159,6 +161,11 @@ class Protection(NamedPolicy, ABC):
     # What scopes call the words that an out-of-vocabulary policy replaces.
     unknown: ClassVar[str] = "Protected words outside the vocabulary"
 
+    @classmethod
+    def forms(cls) -> list[str]:
+        """Return the option's values; slots have a column, unless a detector finds them."""
+        return [*super().forms(), f"{Slots.name}:COLUMN"]
+
     @property
     def identity(self) -> str:
         """What decides which tokens are protected, so that a ledger can compare releases."""
@@ -167,7 +174,7 @@ class Protection(NamedPolicy, ABC):
     @property
     def slots_column(self) -> str | None:
         """The column with each row's slots, if the policy has one."""
-        return getattr(self, "column", None)
+        return getattr(self, "column", None) or None
 
     @abstractmethod
     def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
@@ -220,18 +227,18 @@ class ContentWords(Protection):
 
 @dataclass(frozen=True)
 class Slots(Protection):
-    """The tokens that the spans of a column touch, by their positions: :func:`read_spans`."""
+    """The tokens that spans touch, by their positions: :func:`read_spans`, or a detector's."""
 
     name = "slots"
     scope = (
-        "Only words inside the slots of column {column} that the vocabulary has are covered; words "
+        "Only words inside the slots of {source} that the vocabulary has are covered; words "
         "outside the slots are released unchanged. Letters next to a slot belong to it. The output "
         "shows the positions of slots, how many words they have, and which rows have none that can "
         "be read; the choice of the marked words is not covered."
     )
     unknown = "Words inside the slots that the vocabulary lacks"
 
-    column: str
+    column: str = ""  # empty where a detector finds them
 
     def protected(self, tokens: Tokens) -> NDArray[np.bool_]:
         if tokens.spans is None:  # they were read without their spans: in doubt nothing passes
@@ -240,10 +247,12 @@ class Slots(Protection):
 
 
 MASKED_SPANS: Final = (
-    f"Spans of column {{column}} become {PLACEHOLDER}, with the rest of each word that they touch: "
-    f"their places are visible. Where a row's spans cannot be read, its text is one {PLACEHOLDER}, "
-    f"and so is each "
-    "element of a list. The choice of the spans is not covered."
+    f"Spans of {{source}} become {PLACEHOLDER}, with the rest of each word that they touch: their "
+    "places are visible. {unreadable}The choice of the spans is not covered."
+)
+_UNREADABLE: Final = (
+    f"Where a row's spans cannot be read, its text is one {PLACEHOLDER}, and so is each element of "
+    "a list. "
 )
 
 
@@ -296,7 +305,9 @@ class PolicyParameters(BaseModel):
         Mask(), description=f"what to do with unknown words: {', '.join(OovPolicy.forms())}"
     )
     protect: Annotated[Protection, "NAME"] = WORD(
-        AllWords(), description="words that get noise: all, content (not stop words), slots:COLUMN"
+        AllWords(),
+        description="words that get noise: all, content (not stop words), slots:COLUMN, "
+        "slots (of --spans-by)",
     )
     layout: Annotated[Layout, Layout.forms] = WORD(
         SingleSpaces(),
@@ -309,6 +320,12 @@ class PolicyParameters(BaseModel):
     numbers: NumberPolicy = NUMBER_POLICY()
     mask_spans: Annotated[str, "COLUMN"] | None = WORD(
         None, description="column of spans to mask, e.g. names from a detector"
+    )
+    spans_by: Annotated[Detector, "DETECTOR"] | None = WORD(
+        None,
+        validate_default=True,
+        description="what finds the spans to mask, or slots: presidio:MODEL, spacy:MODEL or "
+        "MODULE:FUNCTION",
     )
 
     @field_validator("identifier_patterns")
@@ -340,6 +357,30 @@ class PolicyParameters(BaseModel):
             )
             raise ValueError(str(error))
         return column
+
+    @field_validator("spans_by")
+    @classmethod
+    def _check_detector(cls, detector: Detector | None, info: ValidationInfo) -> Detector | None:
+        """Check that a detector's spans are the only ones, and that slots have a source."""
+        protect = info.data.get("protect")
+        column = info.data.get("mask_spans")
+        error = None
+        if isinstance(protect, Slots):
+            column = column or protect.column
+            if detector is None and not protect.column:
+                error = ConfigError(
+                    "Slots without a column need a detector",
+                    do="Give --spans-by, or --protect slots:COLUMN",
+                )
+        if detector is not None and column:
+            error = ConfigError(
+                "Options --spans-by and a column of spans do not go together",
+                got=column,
+                do="Leave one of them out; a detector's slots have no column",
+            )
+        if error is not None:
+            raise ValueError(str(error))
+        return detector
 
 
 class TextPolicy(PolicyParameters):
@@ -387,6 +428,21 @@ class TextPolicy(PolicyParameters):
         return self.mask_spans or self.protect.slots_column
 
     @property
+    def spans_source(self) -> str:
+        """What slots or masked spans are of, in words; empty where there are none."""
+        if self.spans_by is not None:
+            return f"detector {self.spans_by.identity}"
+        if self.spans_column:
+            return f"column {self.spans_column}"
+        return ""
+
+    @property
+    def masks_spans(self) -> bool:
+        """Whether spans of a column or a detector become marks."""
+        by_detector = self.spans_by is not None and not isinstance(self.protect, Slots)
+        return bool(self.mask_spans) or by_detector
+
+    @property
     def types(self) -> frozenset[str]:
         """The types of spans that patterns look for."""
         return frozenset(name for name, action in self.actions.items() if action.is_marked)
@@ -419,29 +475,48 @@ class TextPolicy(PolicyParameters):
                 f"identifiers {self.identifiers}, numbers {self.numbers}, "
                 f"patterns {self.patterns_identity}"
             )
-        if self.mask_spans:
+        if self.masks_spans:
             identities.append("masked spans")
+        if self.spans_by is not None:
+            identities.append(f"by {self.spans_by.identity}")
         return ", ".join(identities)
 
-    def read(
-        self, values: pa.Array, spans: pa.Array | None, letter: str
-    ) -> tuple[pa.Array, Spans | None]:
-        """Return values with a letter in place of masked spans, and the slots, if there are any."""
+    def check_tokens(self, tokens: Collection[str]) -> None:
+        """Refuse columns of token lists where a detector reads texts."""
+        if self.spans_by is not None and tokens:
+            raise ConfigError(
+                "A detector reads texts, not token lists",
+                got=", ".join(tokens),
+                do="Give the texts by --text, or the spans by --mask-spans",
+            )
+
+    def row_spans(self, values: pa.Array, spans: pa.Array | None) -> Spans | None:
+        """Return the slots or masked spans of rows, of a column or a detector; None without any."""
+        if self.spans_by is not None:
+            if column_kind(values.type, "") == "tokens":
+                self.check_tokens([str(values.type)])
+            return self.spans_by.spans(values.to_pylist())
         if self.spans_column is None:
-            return values, None
+            return None
         if spans is None:
             raise InputError(
                 "The policy needs the spans of each row",
                 do=f"Give the values of column {self.spans_column}",
             )
-        row_spans = read_spans(spans, values, self.spans_column)
-        if self.mask_spans:
+        return read_spans(spans, values, self.spans_column)
+
+    def read(
+        self, values: pa.Array, spans: pa.Array | None, letter: str
+    ) -> tuple[pa.Array, Spans | None]:
+        """Return values with a letter in place of masked spans, and the slots, if there are any."""
+        row_spans = self.row_spans(values, spans)
+        if row_spans is not None and self.masks_spans:
             return with_letter(values, row_spans, letter), None
         return values, row_spans
 
     def describe(self) -> list[str]:
         """Return what the guarantee does not cover under this policy, in sentences."""
-        protect = self.protect.describe()
+        protect = self.protect.describe(source=self.spans_source)
         oov = self.oov.describe(unknown=self.protect.unknown)
         words = "words"
         # Words of a span are neither covered nor unknown: a mark stands in their place.
@@ -450,7 +525,7 @@ class TextPolicy(PolicyParameters):
             protect = f"Outside of marks such as [{example.upper()}], {_continued(protect)}"
             oov = f"Outside of marks, {_continued(oov)}"
             words = "words and marks"
-        elif self.mask_spans:
+        elif self.masks_spans:
             protect = f"Outside of masked spans, {_continued(protect)}"
             oov = f"Outside of masked spans, {_continued(oov)}"
             words = "words and masked spans"
@@ -464,8 +539,9 @@ class TextPolicy(PolicyParameters):
             *described(actions),
             NUMBERS[numbers.name],
         ]
-        if self.mask_spans:
-            sentences.append(MASKED_SPANS.format(column=self.mask_spans))
+        if self.masks_spans:
+            unreadable = "" if self.spans_by is not None else _UNREADABLE
+            sentences.append(MASKED_SPANS.format(source=self.spans_source, unreadable=unreadable))
         if self.tokenizer.scope:
             sentences.append(self.tokenizer.describe())
         return sentences

@@ -75,9 +75,9 @@ def main(
                         ),
                         KEY,
                     )
-                    known = sanitized(sanitizer, train, "known")
+                    shadow = sanitized(sanitizer, train, "known")
                     released = sanitized(sanitizer, test, "released")
-                    shares = attacked(train, known, released)
+                    shares = attacked(train, shadow, released)
                     rows.append([name, spec, f"{value:g}", *shares])
     columns = ("words perturbed", "mechanism", "ε", "Koppel", "regression", "adaptive regression")
     click.echo(markdown(columns, rows))
@@ -86,12 +86,14 @@ def main(
 def mails(table: pa.Table, count: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return texts with authors, known and tested, of the authors with the most known mails."""
     rows = table.select(["split", "author", "text"]).to_pylist()
-    known = [row for row in rows if row["split"].endswith("train")]
-    counts = Counter(row["author"] for row in known)
-    chosen = {name for name, mails in counts.most_common(count) if mails >= LEAST_MAILS}
-    train = [(row["text"], row["author"]) for row in known if row["author"] in chosen]
-    others = [row for row in rows if not row["split"].endswith("train")]
-    test = [(row["text"], row["author"]) for row in others if row["author"] in chosen]
+    counts = Counter(row["author"] for row in rows if row["split"].endswith("train"))
+    authors = {name for name, number in counts.most_common(count) if number >= LEAST_MAILS}
+    train: list[tuple[str, str]] = []
+    test: list[tuple[str, str]] = []
+    for row in rows:
+        part = train if row["split"].endswith("train") else test
+        if row["author"] in authors:
+            part.append((row["text"], row["author"]))
     return train, test
 
 
@@ -99,9 +101,8 @@ def sanitized(
     sanitizer: Sanitizer, texts: Sequence[tuple[str, str]], column: str
 ) -> list[tuple[str, str]]:
     """Release texts; the authors stay."""
-    values = pa.array([text for text, _ in texts])
-    released = sanitizer.sanitize(values, pa.array(range(len(texts))), column=column).values
-    authors = [author for _, author in texts]
+    values, authors = zip(*texts, strict=True)
+    released = sanitizer.sanitize(pa.array(values), range(len(texts)), column=column).values
     return list(zip(released.to_pylist(), authors, strict=True))
 
 
@@ -111,8 +112,8 @@ def attacked(
     released: Sequence[tuple[str, str]],
 ) -> list[str]:
     """Return the shares of released mails whose author is named, with their intervals."""
-    authors = np.array([author for _, author in released])
-    texts = [text for text, _ in released]
+    texts, names = zip(*released, strict=True)
+    authors = np.array(names)
     shares = []
     for guesses in (
         koppel(original, texts),
@@ -137,8 +138,8 @@ def koppel(known: Sequence[tuple[str, str]], texts: Sequence[str]) -> NDArray[An
     rng = np.random.default_rng(0)
     wins = np.zeros((len(texts), len(names)))
     for _ in range(ROUNDS):
-        chosen = rng.random(of_authors.shape[1]) < FEATURES
-        scores = unit(of_texts[:, chosen]) @ unit(of_authors[:, chosen]).T
+        columns = rng.random(of_authors.shape[1]) < FEATURES
+        scores = unit(of_texts[:, columns]) @ unit(of_authors[:, columns]).T
         wins[np.arange(len(texts)), scores.argmax(axis=1)] += 1.0
     return names[wins.argmax(axis=1)]
 
@@ -156,7 +157,7 @@ def regression(known: Sequence[tuple[str, str]]) -> Any:
         TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 3), sublinear_tf=True, min_df=3),
     )
     model = make_pipeline(features, LogisticRegression(C=20.0, max_iter=200))
-    return model.fit([text for text, _ in known], [author for _, author in known])
+    return model.fit(*zip(*known, strict=True))
 
 
 if __name__ == "__main__":

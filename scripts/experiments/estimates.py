@@ -24,13 +24,12 @@ from sklearn.preprocessing import MaxAbsScaler
 from dptext_spark.channel.matrix import ChannelMatrix, MatrixSource
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.estimates.cells import Cells, cluster_terms, row_values
-from dptext_spark.estimates.features import OutputFeatures
+from dptext_spark.estimates.features import OutputFeatures, RowPosterior
 from dptext_spark.estimates.frames import rank_prior
 from dptext_spark.estimates.frequencies import likeliest_frequencies
 from dptext_spark.estimates.topics import SoftTopics
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.search.withheld import Withheld
 from scripts.experiments import shared
 from scripts.experiments.shared import FILE, FOLDER, Floats, WordRows, Words
 
@@ -74,6 +73,7 @@ class World:
     texts: list[str]
     labels: NDArray[Any]
     embedding: Embedding
+    public_texts: list[str]  # texts of the same kind, a public corpus
 
     @cached_property
     def original(self) -> WordRows:
@@ -81,7 +81,7 @@ class World:
 
     @cached_property
     def prior(self) -> Floats:
-        return rank_prior(self.embedding, Withheld())
+        return rank_prior(self.embedding)
 
     def members(self, words: Words) -> Words:
         """Return lists of words near to one another, (k, T), around words of all frequencies."""
@@ -170,8 +170,9 @@ def classes(world: World, analysis: Analysis, released: WordRows) -> dict[str, f
     """Return the share of rows whose class is learned: from features, and from released words."""
     outputs = np.bincount(released.words[released.known], minlength=len(world.prior))
     counts = {0.0: outputs[: analysis.matrix.outputs]}
-    shares = likeliest_frequencies({0.0: analysis.matrix}, counts).astype(np.float32)
-    features = OutputFeatures.of(analysis.matrix, shares, world.embedding.vectors)
+    shares = likeliest_frequencies({0.0: analysis.matrix}, counts)
+    of_outputs = shares.astype(np.float32)
+    features = OutputFeatures.of(analysis.matrix, of_outputs, world.embedding.vectors)
     rows = shared.evenly(CLASSIFIED, world.original.count)
     tested = shared.drawn(world.labels[rows], 0)
     few = released.take(rows)
@@ -181,6 +182,7 @@ def classes(world: World, analysis: Analysis, released: WordRows) -> dict[str, f
     lengths = np.maximum(np.asarray(words.sum(axis=1)), 1.0)
     tried = {
         "features": words @ means / lengths,
+        "in context": in_context(world, analysis, few, shares),
         "vectors of released words": shared.mean_vectors(few, world.embedding),
         "released words": words.astype(np.float64),
     }
@@ -189,6 +191,25 @@ def classes(world: World, analysis: Analysis, released: WordRows) -> dict[str, f
         name: shared.scored(model, matrix, world.labels[rows], tested)
         for name, matrix in tried.items()
     }
+
+
+def in_context(world: World, analysis: Analysis, few: WordRows, shares: Floats) -> Floats:
+    """Return the vectors of rows by all of their outputs, with the language of other texts."""
+    corpus = WordRows.of(world.public_texts, world.embedding)
+    posterior = RowPosterior.of(
+        analysis.matrix,
+        shares,
+        world.embedding.vectors,
+        corpus=(corpus.words, corpus.offsets),
+        released=(few.words, few.offsets),
+    )
+    click.echo(f"Trust in the corpus: {posterior.trust:.2f}")
+    table = posterior.rows(few.words, few.offsets, world.embedding.words)
+    vectors = np.zeros((few.count, world.embedding.dimension))
+    for row, vector in enumerate(table["vector"].to_pylist()):
+        if vector is not None:
+            vectors[row] = vector
+    return vectors
 
 
 @click.command(help=__doc__)
@@ -213,11 +234,15 @@ def main(
     covered_rows: int,
 ) -> None:
     rows_of_table = pq.read_table(table, columns=[text, label])
-    rows_of_table = rows_of_table.take(shared.evenly(rows, len(rows_of_table)))
+    places = shared.evenly(rows, len(rows_of_table))
+    public_places = np.setdiff1d(np.arange(len(rows_of_table)), places)
+    public_texts = rows_of_table.take(public_places)[text].to_pylist()
+    rows_of_table = rows_of_table.take(places)
     world = World(
         texts=rows_of_table[text].to_pylist(),
         labels=np.array(rows_of_table[label].to_pylist()),
         embedding=Embedding.open(embedding),
+        public_texts=public_texts,
     )
     configured = mechanism(spec, epsilon=epsilon)
     ((first,),) = shared.releases(world.original, [configured], world.embedding, seed=1_000_000)
@@ -240,6 +265,7 @@ def main(
     ]
     counted = max(learned["released words"], learned["vectors of released words"])
     figures.append(("classes learned", f"{learned['features']:.3f}", f"{counted:.3f}"))
+    figures.append(("the same, in context", f"{learned['in context']:.3f}", "-"))
     click.echo(shared.markdown(["", "estimated", "counted"], figures))
 
 

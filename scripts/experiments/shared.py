@@ -178,9 +178,14 @@ class WordRows:
         """bool (tokens,): which tokens the vocabulary has."""
         return self.words >= 0
 
+    @property
+    def offsets(self) -> Words:
+        """int64 (rows + 1,): where each row's tokens start."""
+        return np.searchsorted(self.rows, np.arange(self.count + 1))
+
     def take(self, rows: NDArray[np.int64]) -> WordRows:
         """Return some rows, in this order."""
-        starts = np.searchsorted(self.rows, np.arange(self.count + 1))
+        starts = self.offsets
         parts = [self.words[starts[row] : starts[row + 1]] for row in rows]
         numbers = np.repeat(np.arange(len(parts)), [*map(len, parts)])
         return WordRows(words=np.concatenate(parts), rows=numbers, count=len(parts))

@@ -51,6 +51,17 @@ def test_cells_are_listed_output_by_output():
     assert [len(part) for part in channel.cells(np.array([], dtype=np.int64))] == [0, 0, 0]
 
 
+def test_mean_vectors_are_those_of_the_posterior():
+    """Rejects the channel without the prior, or transposed, and words that the prior leaves out."""
+    channel = of_cells({(0, 0), (0, 4), (2, 1), (3, 0), (3, 3)})
+    prior = np.array([0.4, 0.3, 0.0, 0.2, 0.1])
+    vectors = np.random.default_rng(2).standard_normal((WORDS, 3)).astype(np.float32)
+    means = channel.means(prior, vectors)
+    for output in range(OUTPUTS):
+        likely = prior * [channel(np.array([output]), np.array([word]))[0] for word in range(WORDS)]
+        np.testing.assert_allclose(means[output], likely @ vectors / likely.sum(), rtol=1e-5)
+
+
 def test_the_channel_without_any_output_says_nothing():
     """Every word becomes every output alike: the floor. It is no weak channel, for nothing was drawn."""
     channel = Channel.uniform(3, 5)

@@ -145,3 +145,17 @@ def test_outputs_that_never_come_have_a_prior():
         released=np.arange(2),
     )
     assert (matrix.output_prior > 0.0).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "outputs", "points"),
+    [(10, 8, 4096), (1500, 1500, 128), (8000, 8000, 33), (20_000, 10_000, 32)],
+)
+def test_small_channels_have_more_points(monkeypatch, space, words, outputs, points):
+    """Rejects one number for all sizes: minutes for the largest, and blur where more cost little."""
+    prior = np.full(words, 1.0 / words)
+    source = source_of(space, Laplace(epsilon=2.0))
+    # Nothing is drawn here, so the bundle need not have so many words.
+    monkeypatch.setattr(MatrixSource, "_guesser", True)
+    large = replace(source, prior=prior, search=ExactSearch(release_words=outputs))
+    assert points * outputs <= large.points < points * outputs + 2048

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.helpers.made_releases import OUTPUTS, MadeRelease, coverage
+from tests.helpers.made_releases import OUTPUTS, MadeRelease, coverage, errors
 
 MADE = MadeRelease()
 LIMITS = (0.93, 0.97)
@@ -38,6 +38,16 @@ def test_intervals_of_200_topics_cover_as_they_say():
 def test_wrong_estimates_do_not_cover(name):
     """Rejects a simulation that any estimate would pass."""
     assert coverage(MADE, **MUTANTS[name]) < LIMITS[0]
+
+
+def test_errors_fall_as_one_over_the_root_of_the_rows():
+    """Rejects an estimate with a bias, whose error stops falling, and the channel transposed."""
+    few, many = errors(MADE, rows=100), errors(MADE, rows=1600)
+    # Sixteen times the rows, a quarter of the error.
+    assert 3.4 <= few / many <= 4.6
+    wrong = transposed(MADE.matrix)
+    few, many = (errors(MADE, rows=rows, matrix=wrong) for rows in (100, 1600))
+    assert few / many < 2.0
 
 
 def test_made_texts_have_words_that_go_together():

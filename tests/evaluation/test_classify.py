@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import functions as F
 
 from dptext_spark.evaluation import classify as module
-from dptext_spark.evaluation.classify import classify, known_classes
+from dptext_spark.evaluation.classify import FEATURES, _mean_vectors, classify, known_classes
 from dptext_spark.evaluation.measures import LABELS
-from dptext_spark.evaluation.rows import Simulation
+from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.evaluation.simulate import CHECKED_ON, CHOSEN_ON, SampledRows, third_of
 from dptext_spark.mechanisms import Laplace
 from dptext_spark.search.exact import ExactSearch
@@ -70,7 +70,11 @@ def test_models_learn_from_the_known_third_alone(rows, monkeypatch):
     def learnt(frame, mechanism, *, original=False):
         names = ("accuracy", "accuracy_on_original")
         these = replace(rows, frame=frame)
-        return classify(these, "label", names, mechanism, original=original, by_class=True)
+        means = None
+        if not original:
+            means = np.asarray(these.simulation.embedding.vectors)
+        options = {"original": original, "by_class": True, "means": means}
+        return classify(these, "label", names, mechanism, **options)
 
     floor, other = learnt(frame, None), learnt(relabelled, None)
     bare, ceiling = learnt(frame, Laplace(epsilon=1e6)), learnt(frame, None, original=True)
@@ -103,8 +107,30 @@ def test_models_learn_from_the_known_third_alone(rows, monkeypatch):
             own = [counts.rows_of(name) for name in counts.classes]
             assert counts.scores[:, 1].sum(axis=1).tolist() == own
             assert sum(own) == (given if third == CHOSEN_ON or thirds is not other else 0)
+    # A word tells the label: vectors of rows have it, those of random words do not.
+    features = []
+    for thirds in (floor, bare, ceiling):
+        both = thirds[CHOSEN_ON][FEATURES] + thirds[CHECKED_ON][FEATURES]
+        features.append(float(both.ratio[0]))
+    assert features[0] < features[1] == features[2]
     areas = [
         (thirds[CHOSEN_ON][LABELS] + thirds[CHECKED_ON][LABELS]).mean_auc(0.95)[0]
         for thirds in (floor, ceiling)
     ]
     assert areas[0] < 0.7 < 0.8 < areas[1]
+
+
+def test_mean_vectors_of_rows_by_hand():
+    """Rejects outputs where words went out as they are, and unknown words that count."""
+    rows = SimulatedRows(
+        offsets=np.array([0, 3, 3, 5]),
+        inputs=np.array([0, 1, -1, 2, -1]),
+        outputs=np.array([[1, 0, -1, 0, -1]]),
+        perturbed=np.array([True, False, False, True, False]),
+    )
+    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0]], dtype=np.float32)
+    means = np.array([[0.5, 0.5], [3.0, 1.0]], dtype=np.float32)
+    released = _mean_vectors(rows, vectors, means)
+    assert released.tolist() == [[1.5, 1.0], [0.0, 0.0], [0.5, 0.5]]
+    original = _mean_vectors(rows, vectors, None)
+    assert original.tolist() == [[0.5, 0.5], [0.0, 0.0], [5.0, 5.0]]

@@ -15,7 +15,7 @@ from dptext_spark.mechanisms import Exponential
 from tests.helpers.evaluations import CLASSES, SPAM
 
 ROWS = 150
-OF_ROWS = ("singled_out(2)", "singled_out(6)", "linked")
+OF_ROWS = ("singled_out(2)", "singled_out(6)", "pieces(figures)", "pieces(codes)", "linked")
 
 
 def risk(found, number, attacker, versions=1, guesses=1):

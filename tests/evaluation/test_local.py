@@ -9,7 +9,7 @@ from dptext_spark.evaluation.measures import Risk
 from dptext_spark.mechanisms import Laplace
 from tests.helpers.made_texts import sentences
 
-OF_ROWS = ("singled_out(2)", "singled_out(6)", "linked")
+OF_ROWS = ("singled_out(2)", "singled_out(6)", "pieces(figures)", "pieces(codes)", "linked")
 QUICK = {"mechanisms": (Laplace(epsilon=5.0),), "candidates": 60, "channel_limit": 0.05}
 
 

@@ -10,9 +10,12 @@ import pyarrow as pa
 import pytest
 
 from dptext_spark.channel.channel import Channel
+from dptext_spark.errors import ConfigError
 from dptext_spark.evaluation import measures as module
-from dptext_spark.evaluation.attackers import Knowledge, Known
+from dptext_spark.evaluation.attackers import Knowledge, Known, TopicWeights
+from dptext_spark.evaluation.language import PairCounts
 from dptext_spark.evaluation.measures import (
+    ESTIMATED_WORDS,
     MEASURES,
     RANDOM_WORDS,
     added,
@@ -145,3 +148,44 @@ def test_the_floor_needs_no_release(simulation, knowledge):
 def test_all_measures_of_labels_need_a_label():
     needing = [name for name, own in MEASURES.items() if own.needs == "label"]
     assert {"accuracy", "balanced_accuracy", "auc", "precision", "recall", "f1"} <= {*needing}
+
+
+def test_topic_shares_by_hand():
+    """Rejects words in the place of outputs, a mean error of topics that nothing weighs, and marks."""
+    members = np.array([[1, 0], [0, 1], [0, 0]])
+    weights = np.array([[1.5, 0.0], [0.0, 1.0], [-0.5, 0.25]])
+    rows = SimulatedRows(
+        offsets=np.array([0, 3, 5]),
+        inputs=np.array([0, 0, 1, 2, -1]),
+        outputs=np.array([[0, 2, 2, 1, -1]]),
+        perturbed=np.array([True, True, True, True, False]),
+    )
+    knowledge = Knowledge(
+        channel=None,
+        language=None,
+        attackers={},
+        topics=TopicWeights(members=members, weights=weights),
+    )
+    values = {}
+    for name in ("topic_shares", "topic_shares_estimated"):
+        measure = MEASURES[name]
+        sums = measure.add(rows, None, knowledge)
+        values[name] = measure.value(added(sums, sums), 0.95)[0]
+    # Of four words two are of the first topic and one of the second: 3/4 in all.
+    assert values["topic_shares"] == pytest.approx(1.0 - (1 / 4) / (3 / 4))
+    estimated = abs(0.5 / 4 - 2 / 4) + abs(1.5 / 4 - 1 / 4)
+    assert values["topic_shares_estimated"] == pytest.approx(1.0 - estimated / (3 / 4))
+    assert measure.add(rows, None, replace(knowledge, topics=None)) == {}
+    with pytest.raises(ConfigError, match=r"was not measured.*Give --topics"):
+        measure.value({}, 0.95)
+
+
+def test_estimated_frequencies_are_compared_with_those_before():
+    """Rejects the outputs' frequencies, and unknown words among those in common."""
+    rows = np.array([0, 0, 1, -1, -1])
+    pairs = PairCounts.of_rows(rows, np.array([0, 5]), vocabulary=3)
+    sums = {"pairs/before": pairs, ESTIMATED_WORDS: np.array([1.0, 1.0, 2.0])}
+    measure = MEASURES["word_overlap_estimated"]
+    assert measure.value(sums, 0.95)[0] == pytest.approx(0.25 + 0.25)
+    with pytest.raises(ConfigError, match=r"was not measured.*Give --topics"):
+        measure.value({}, 0.95)

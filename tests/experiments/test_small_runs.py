@@ -233,24 +233,33 @@ def test_mechanisms_are_compared_at_equal_success(demo_bundle, ball):
     assert kept[laplace]["similarity"][0] > kept[hyperbolic]["similarity"][0]
 
 
-@pytest.mark.long
 def test_estimates_are_nearer_to_the_originals_than_counts(tmp_path):
     """Rejects a channel of another epsilon, and figures of the originals in place of the release's."""
     embedding = build_embedding(demo.GLOVE, tmp_path / "glove", limit=1000)
-    texts, labels = demo_queries(2000)
-    world = estimates.World(texts=texts, labels=np.array(labels), embedding=embedding)
+    texts, labels = demo_queries(1500)
+    every_text, _ = demo_queries(2002)
+    world = estimates.World(
+        texts=texts,
+        labels=np.array(labels),
+        embedding=embedding,
+        others=[text for text in every_text if text not in texts],
+    )
     configured = mechanism("exponential", epsilon=3.0)
     ((released,),) = shared.releases(world.original, [configured], embedding)
     analysis = world.analysis("exponential", 3.0, released, tmp_path / "channels")
     rows = np.arange(world.original.count)
-    estimated, counted = estimates.group_errors(world, analysis, released, rows)
-    assert estimated < 0.6 * counted
+    # Groups of so few rows are scatter: all are one here.
+    whole = replace(world, labels=np.zeros(len(texts)))
+    estimated, counted = estimates.group_errors(whole, analysis, released, rows)
+    assert estimated < 0.8 * counted
     estimated, counted = estimates.overlaps(world, analysis, released)
     assert estimated > 1.3 * counted
-    other = world.analysis("exponential", 4.0, released, tmp_path / "channels")
-    right = estimates.coverage(world, analysis, 4, 500)
+    other = world.analysis("exponential", 4.5, released, tmp_path / "channels")
     wrong = replace(other, source=analysis.source)  # its noise, and the other epsilon's topics
-    assert 0.92 <= right <= 0.98 and estimates.coverage(world, wrong, 4, 500) < 0.9
+    assert 0.92 <= estimates.coverage(world, analysis, 3, 300) <= 0.98
+    assert estimates.coverage(world, wrong, 3, 300) < 0.7
+    learned = estimates.classes(world, analysis, released)
+    assert learned["in context"] > learned["released words"]
 
 
 def test_words_become_hypernyms(tmp_path):

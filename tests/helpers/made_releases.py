@@ -49,11 +49,11 @@ class MadeRelease:
             members[rng.permutation(WORDS)[: rng.integers(1, 9)], topic] = 1
         return members
 
-    def texts(self, rng: np.random.Generator) -> np.ndarray:
+    def texts(self, rng: np.random.Generator, rows: int = ROWS) -> np.ndarray:
         """Rows of words: each row is about one of four things, so that its words go together."""
         kinds = np.random.default_rng(self.seed + 2).dirichlet(np.full(WORDS, 0.02), 4)
-        shares = kinds[rng.integers(0, 4, ROWS)]
-        uniforms = rng.random((ROWS, LENGTH))
+        shares = kinds[rng.integers(0, 4, rows)]
+        uniforms = rng.random((rows, LENGTH))
         return (uniforms[:, :, None] > np.cumsum(shares, axis=1)[:, None, :-1]).sum(axis=2)
 
     def mean_share(self, counted: np.ndarray) -> np.ndarray:
@@ -94,3 +94,19 @@ def coverage(made: MadeRelease, *, matrix: ChannelMatrix | None = None, mutated:
         for row, aim in zip(cells.rows(topics, 0.95), aims, strict=True):
             hits.append(row["low"] <= aim <= row["high"])
     return float(np.mean(hits))
+
+
+def errors(made: MadeRelease, *, rows: int, matrix: ChannelMatrix | None = None) -> float:
+    """Return the root of the mean square error of topics in tables of so many rows.
+
+    ``matrix`` is what the analyst takes for the channel.
+    """
+    believed = matrix or made.matrix
+    weights = ridge_weights(believed, made.members, 1e-2)
+    aims = made.mean_share(believed.table @ weights)
+    squares = []
+    for number in range(TABLES):
+        rng = np.random.default_rng(2000 + number)
+        outputs = made.release(made.texts(rng, rows), rng)
+        squares.append(np.square(weights[outputs.ravel()].mean(axis=0) - aims).mean())
+    return float(np.sqrt(np.mean(squares)))

@@ -252,3 +252,14 @@ def test_the_embedding_command(tmp_path):
     assert "delta" not in result.output
     found = {"entries": 2, "matched": 1, "unmatched_lines": [3]}
     assert json.loads(result.stdout)["word_lists"] == {"--never-output": found}
+
+
+def test_words_that_look_like_identifiers_are_counted(tmp_path):
+    """Rejects a count of all words of the bundle, or of words that are never output anyway."""
+    names = ["the", "1984", "555-1234", "www.example.com", "a4", "2001"]
+    source = tmp_path / "numbers.txt"
+    source.write_text("".join(f"{name} {place + 1}.0 1.0\n" for place, name in enumerate(names)))
+    options = {"source": source, "output": tmp_path / "bundle", "release-words": 5}
+    report = job.run(EmbeddingOptions.of(options))
+    assert report.facts["embedding"]["withheld_words"] == 3
+    assert "look like identifiers or numbers: 3; releases do not output them" in report.text

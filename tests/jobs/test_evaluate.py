@@ -30,7 +30,7 @@ from tests.helpers.tables import spark_settings, write_table
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 ROWS = 90
-OF_ROWS = ("singled_out(2)", "singled_out(6)", "linked")
+OF_ROWS = ("singled_out(2)", "singled_out(6)", "pieces(figures)", "pieces(codes)", "linked")
 TEXTS = sentences(ROWS, 1)
 
 
@@ -191,7 +191,8 @@ def test_labels_and_authors_come_with_floors_and_ceilings(small, tmp_path, monke
         tmp_path / "in.parquet", columns | {"label": ["a", "b", None] * (ROWS // 3)}
     )
 
-    def learnt(rows, column, names, mechanism, *, original=False, by_class=False):
+    def learnt(rows, column, names, mechanism, *, original=False, by_class=False, means=None):
+        assert (means is None) == (original or not by_class)
         of_class = F.count(F.col(f"row.{column}")).alias("given")
         given = {
             row["third"]: row["given"]

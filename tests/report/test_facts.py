@@ -16,12 +16,13 @@ from dptext_spark.sanitizer import TokenCounts
 from dptext_spark.search import code_files, kernel
 from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.text.patterns.names import MARKS
+from dptext_spark.text.pieces import PIECES
 from tests.helpers.worlds import among
 
 MECHANISM = Laplace(epsilon=2.0)
 COUNTS = TokenCounts(
     tokens=1100, replaced=600, unchanged=300, unprotected=50, out_of_vocabulary=110, blank=40, dropped=7,
-    **dict.fromkeys(MARKS, 0),
+    **dict.fromkeys(MARKS, 0), left_figures=3, left_signs=0, left_codes=1200,
 )  # fmt: skip
 
 
@@ -89,7 +90,9 @@ def test_the_json_is_complete_and_what_may_be_shared_has_no_count_but_that_of_ro
         value["embedding"]["fingerprint"] == line.fingerprint
         and value["embedding"]["release_words"] == 4
     )
-    counts = {name: n for name, n in COUNTS._asdict().items() if name not in MARKS}
+    counts = COUNTS._asdict()
+    counts["left"] = {kind: counts.pop(f"left_{kind}") for kind in PIECES}
+    counts = {name: n for name, n in counts.items() if name not in MARKS}
     counts |= {
         "out_of_vocabulary": {"policy": "mask", "tokens": 110},
         "marks": dict.fromkeys(MARKS, 0),

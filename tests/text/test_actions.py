@@ -202,7 +202,7 @@ WRONG = {
     "email=shift:a": r"Action shift is for dates\. Allowed: date=shift:a",
     "email=year": r"Action year is for dates",
     "emial=mask": r"Perhaps you meant email",
-    "project=mask": r"Types of --identifiers are unknown",
+    "project=mask": r"Types of identifiers are unknown",
     "email=mask,email=drop": r"must name each type once",
     "email=mask,phone": r"must name each type once, with its action.*Got: 'phone'",
     "email=hide": r"The action .* is unknown\. Allowed: mask, surrogate:LABEL, drop, words, year",

@@ -124,8 +124,8 @@ def test_what_is_covered_leaves_out_what_marks_replace(protect, marks, begin, tm
         ("oov", ["", "MASK", "mask:", "mask:x", None, AllWords()], "mask, .*keep-unpro"),
         (
             "protect",
-            ["slots", "slots:", "ALL", "all:", " all", "rare:3"],
-            "all, content, slots:COLUMN",
+            ["slots:", "ALL", "all:", " all", "rare:3"],
+            "all, content, slots, slots:COLUMN",
         ),
         ("layout", ["kept"], "words, keep.* Got: 'kept'"),
         ("tokenizer", ["ICU", "icu:78.3"], "words, .*icu"),

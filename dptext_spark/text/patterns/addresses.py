@@ -53,7 +53,28 @@ _ALONE_DOMAINS: Final = frozenset([*_ALONE, *map(str.upper, _ALONE)])
 _HEX: Final = "[0-9A-Fa-f]"
 _VERSION: Final = re.compile(r"[0-9](?:\.[0-9]){3}")
 _PART: Final = r"[^\s\\/:*?\"<>|]{1,255}"
-_HOMES: Final = "home|Users|users|export/home|var/mail|var/spool/mail|media|Documents and Settings"
+# Folders below which others are called after people, customers or hosts.
+_ROOTS: Final = (
+    "home|Users|users|export|media|Documents and Settings|var|opt|srv|mnt|tmp|data|scratch|nfs"
+    "|run/user|root|private|Volumes|dbfs|cygdrive|[a-z]/Users"
+)
+
+# What stands behind @ in code and is no one's name: decorators, annotations, tags, rules.
+_CODE: Final = (
+    "abc|abstractmethod|app|asyncio|attr|attrs|cache|cached_property|classmethod|click"
+    "|contextlib|contextmanager|dataclass|dataclasses|deprecated|final|fixture|functools"
+    "|hypothesis|jax|jit|lru_cache|mock|njit|nonmember|numba|overload|override|parameterized"
+    "|patch|properties|property|pytest|pytestmark|router|singledispatch|skip|skipIf"
+    "|skipUnless|staticmethod|support|tf|torch|total|total_ordering|typing|unique|unittest"
+    "|validator|wraps|After|AfterEach|Autowired|Bean|Before|BeforeEach|Column|Component"
+    "|Configuration|Controller|Data|Deprecated|Entity|GetMapping|Id|Inject|Nonnull|NotNull"
+    "|Nullable|Override|Param|PathVariable|PostMapping|Query|Repository|RequestBody"
+    "|RequestMapping|RequestParam|RestController|Service|SuppressWarnings|Table|Test"
+    "|Transactional|Valid|Value|author|code|constructor|default|example|exception|inheritDoc"
+    "|link|module|param|private|protected|public|return|returns|see|since|template|throws"
+    "|todo|type|typedef|version|apply|charset|font|import|include|keyframes|layer|media|mixin"
+    "|page|supports|use"
+)
 
 
 def _mail(match: re.Match[str]) -> Span:
@@ -67,6 +88,8 @@ def _mail(match: re.Match[str]) -> Span:
         address = name
     domain = address.rpartition(".")[2]
     if "@" in domain or " " in domain or not domain[:1].isalpha():
+        return None
+    if " " in address and domain not in _ALONE_DOMAINS:
         return None
     return start, start + len(address)
 
@@ -93,8 +116,8 @@ def _network(match: re.Match[str]) -> Span:
 
 LINK: Final = Pattern.of(
     "url",
-    rf"(?i:[a-z][a-z0-9+.-]{{1,30}}://|www\.|mailto:(?=[^@\s]{{0,64}}@)"
-    rf"|(?:jdbc|odbc|sips?|xmpp):){_TAIL}"
+    rf"(?i:[a-z][a-z0-9+.-]{{1,30}}(?:\[s\])?://|www\.|mailto:(?=[^@\s]{{0,64}}@)"
+    rf"|(?:jdbc|odbc|sips?|xmpp):|(?<![.:-])[a-z][a-z0-9-]{{1,62}}:[0-9]{{4,5}}/){_TAIL}"
     rf"|{_LOCAL}@{_LABEL}(?:\.{_LABEL}){{0,8}}:(?=[\w~.-]{{0,300}}/){_TAIL}",
     first=r"^\W_",
     needs=(":", "www.", "WWW."),
@@ -102,11 +125,17 @@ LINK: Final = Pattern.of(
 )
 EMAIL: Final = Pattern.of(
     "email",
-    rf"{_LOCAL}(?:@{_LABEL}(?:[.{SPOKEN_DOT}]{_LABEL}){{1,8}}"
+    rf"{_LOCAL}(?:(?:@| @ ?|@ ){_LABEL}(?:[.{SPOKEN_DOT}]{_LABEL}){{1,8}}"
     rf"|(?i: at ){_LABEL}(?:{SPOKEN_DOT}{_LABEL}){{1,8}})",
     _mail,
     first=r"^\W_",
     needs=f"@{SPOKEN_DOT}",
+)
+QUOTED: Final = Pattern.of(
+    "email",
+    rf"\"[^\"\s@]{{1,64}}\"@{_LABEL}(?:\.{_LABEL}){{1,8}}",
+    first='"',
+    needs=('"@',),
 )
 HOST: Final = Pattern.of(
     "url",
@@ -116,22 +145,40 @@ HOST: Final = Pattern.of(
     first=r"^\W_",
     needs=".",
 )
-_DRIVE: Final = r"(?:(?:[A-Za-z]:|%[A-Z]{3,20}%)[\\/]{1,2}|\\\\{1,2}(?=[\w.$-]))"
+# Two signs at least behind a drive, and a folder behind a server: \\n and \\\\d are in code.
+_DRIVE: Final = (
+    r"(?:(?:[A-Za-z]:|%[A-Z]{3,20}%)[\\/]{1,2}(?=[\w.$~-]{2})"
+    r"|\\\\{1,2}(?=(?:\?|[\w.$-]{2,64})\\))"
+)
 _FOLDERS: Final = rf"(?:{_PART}(?: {_PART}){{0,4}}[\\/]{{1,2}}){{0,32}}(?:{_PART})?"
-_BELOW_HOME: Final = rf"~?/(?:{_HOMES})/[^\s\"'<>|:;,)\]{BLANK}]{{1,1000}}(?<![.!?])"
-_TILDE: Final = rf"~[a-z_][\w-]{{0,31}}/[^\s\"'<>|:;,){BLANK}]{{0,1000}}(?<![.!?])"
 PATH: Final = Pattern.of(
     "path",
-    rf"{_DRIVE}{_FOLDERS}(?<![.,;!)'\]}}])|{_BELOW_HOME}|{_TILDE}",
-    first=r"A-Za-z\\/~%",
-    needs=("\\", ":/", "~", *(f"/{home}/" for home in _HOMES.split("|"))),
+    rf"{_DRIVE}{_FOLDERS}(?<![.,;!)'\]}}])",
+    first=r"A-Za-z\\/%",
+    needs=("\\", ":/"),
+    open_end=True,
+)
+_REST: Final = rf"[^\s\"'<>|:;,)\]{BLANK}]"
+FOLDER: Final = Pattern.of(
+    "path",
+    rf"(?:~?/(?:{_ROOTS})/{_REST}{{1,1000}}|~[a-z_][\w-]{{0,31}}/{_REST}{{0,1000}})(?<![.!?])",
+    first="/~",
+    needs="/",
     open_end=True,
 )
 HANDLE: Final = Pattern.of(
     "handle",
-    r"(?<![\w.@/+-])@(?=[\w.]{0,30}[^\W\d_])\w(?:[\w.]{0,62}\w)?",
+    rf"(?<![\w@/+-])@(?!(?:{_CODE}|\w{{1,63}}\.(?:setter|getter|deleter))(?!\w))"
+    r"(?=[\w.]{0,30}[^\W\d_])(?>\w(?:[\w.]{0,62}\w)?)(?!\()",
     first="@",
     needs="@",
+)
+LOGIN: Final = Pattern.of("handle", rf"{_LOCAL}@[^\W\d_][\w-]{{1,62}}", first=r"^\W_", needs="@")
+MEMBER: Final = Pattern.of(
+    "handle",
+    r"(?<![\w./-])/?u/[A-Za-z0-9][\w-]{2,19}(?![\w/-])",
+    first="u/",
+    needs=("u/",),
 )
 _FOUR: Final = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 MAC: Final = Pattern.of(
@@ -156,5 +203,5 @@ IPV4: Final = Pattern.of(
     _network,
     needs=".",
 )
-LINKS: Final = (LINK, EMAIL, HOST, PATH, HANDLE)
+LINKS: Final = (LINK, QUOTED, EMAIL, HOST, PATH, FOLDER, LOGIN, HANDLE, MEMBER)
 NETWORKS: Final = (IPV6, IPV4)

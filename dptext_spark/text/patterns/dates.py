@@ -27,7 +27,7 @@ _ENGLISH: Final = frozenset(
 )
 _PLAIN: Final = _ENGLISH | {"march", "april", "june", "july"}
 _WEEKDAY_BEFORE: Final = re.compile(
-    rf"(?<!{W})([^\W\d_]{{3,15}}(?:-[^\W\d_]{{3,10}})?)[,.]{{0,2}} $"
+    rf"(?<!{W})([^\W\d_]{{3,15}}(?:-[^\W\d_]{{3,10}})?)[,.]{{0,2}} (?i:(?:de[nm]|the|el|le) )?$"
 )
 _WEEKDAY_AFTER: Final = re.compile(rf",? ([^\W\d_]{{3,15}}(?:-[^\W\d_]{{3,10}})?)(?!{W})")
 

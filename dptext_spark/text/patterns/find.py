@@ -48,7 +48,7 @@ PATTERNS: Final = (
     *CODES,
     *NUMBERS,
 )
-_REVISION: Final = "3"  # another one whenever what is found changes without its pattern
+_REVISION: Final = "4"  # another one whenever what is found changes without its pattern
 VERSION: Final = hashlib.sha256(
     f"{[(p.type, p.regex.pattern) for p in PATTERNS]}{SHA256}{_REVISION}".encode()
 ).hexdigest()[:12]

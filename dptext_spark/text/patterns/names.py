@@ -21,3 +21,10 @@ USER: Final = "user"
 
 MARKS: Final = (*TYPES, *OPTIONAL, NUMBER, SPAN, USER)
 """All marks, but for types of a user's own, which have other names."""
+
+
+def marked_as(name: str) -> str:
+    """Return in words how tokens of a count are marked."""
+    if name == USER:
+        return "marked by types of your own"
+    return f"marked [{name.upper()}]"

@@ -41,11 +41,10 @@ def is_luhn(text: str) -> bool:
 
 def _iban(match: re.Match[str]) -> Span:
     """Return an account number: as long as its country's are, with the right check digits."""
-    length = IBANS.get(match["all"][:2].upper())
-    if length is None:
-        return None
     places = [place for place, letter in enumerate(match["all"]) if letter.isalnum()]
-    if len(places) < length:
+    country = match["all"][0] + match["all"][places[1]]
+    length = IBANS.get(country.upper())
+    if length is None or len(places) < length:
         return None
     end = places[length - 1] + 1
     code = _NOT_LETTERS.sub("", match["all"][:end])
@@ -259,6 +258,11 @@ COORDINATES: Final = (
         first="0-9NS",
         needs="\u00b0",
     ),
+    Pattern.of(
+        "coordinates",
+        r"(?i:lat|lon|lng|long|latitude|longitude)[\"']? ?[=:] ?[+-]?[0-9]{1,3}\.[0-9]{1,15}",
+        first="Ll",
+    ),
 )
 
 _START: Final = r"(?<![0-9][.,/'-])"
@@ -268,7 +272,7 @@ _REST: Final = rf"(?:{GAP}[0-9]++){{0,7}}+"
 ACCOUNTS: Final = (
     Pattern.of(
         "iban",
-        r"[A-Za-z]{2} ?[0-9]{2}(?:[ ._\u00b7-]?[A-Za-z0-9]){11,30}",
+        r"[A-Za-z] ?[A-Za-z] ?[0-9] ?[0-9](?:[ ._\u00b7-]?[A-Za-z0-9]){11,30}",
         _iban,
         first="A-Za-z",
     ),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dptext_spark.errors import ConfigError
 
-SHA256: Final = "937deddae3aee6fcf1a2877122ccbfc8aa13ab0d99eb3449cd095dc758af8b07"
+SHA256: Final = "d15796b319cdcbf0ef60441df7a637538add975770da57de380f1fe354feb197"
 
 
 def _tables() -> dict[str, Any]:

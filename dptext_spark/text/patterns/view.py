@@ -69,12 +69,14 @@ _TABLE: Final = _Signs()
 # What stands for another sign, in any capitals: the names are of groups below. Its first sign is
 # one of a few, so that the search is fast.
 _ESCAPED: Final = re.compile(
-    rf"[ &%=\[({{<{_MARK}](?:"
+    rf"[ &%=\\\[({{<{_MARK}](?:"
     r"(?P<space>(?<= )(?: +|&(?:nbsp|\#0*160|\#xa0); ?)|(?<=&)(?:nbsp|\#0*160|\#xa0); ?"
     r"|(?<=[0-9][%=])20(?=[0-9])|(?<=[0-9]=)(?:c2=)?a0(?=[0-9]))"
     rf"|(?P<nothing>(?<={_MARK}){_MARK}*)"
     r"|(?P<at>(?:(?<= )[\[({<] ?|(?<=[\[({<]) ?)(?:at|@|arroba|arobase) ?[\])}>] ?"
-    r"|(?<=&)(?:\#0*64|\#x0*40|commat);|(?<=%)40|(?<=[^\W_]=)40(?=[a-z0-9-]{1,63}\.[a-z]))"
+    r"|(?<=&)(?:\#0*64|\#x0*40|commat);|(?<=%)40|(?<=\\)u0040"
+    r"|(?<=[^\W_]\()a\)(?=[a-z0-9-]{1,63}\.[a-z])"
+    r"|(?<=[^\W_]=)40(?=[a-z0-9-]{1,63}\.[a-z]))"
     r"|(?P<dot>(?:(?<= )[\[({<] ?|(?<=[\[({<]) ?)(?:dot|\.|punkt|punto|point) ?[\])}>] ?"
     r"|(?<=&)(?:\#0*46|period);|(?<=[^\W_]%)2e)"
     r"|(?P<spoken>(?<=[^\W_] )dot (?=[^\W_]))"

@@ -45,7 +45,7 @@ _HYPHEN: Final = "\u2011"  # one at which no line is broken
 
 # What click's context has of a run: what an interrupted one leaves; that its help has all options.
 _UNFINISHED: Final = "dptext.unfinished"
-_HELP_ALL: Final = "dptext.help-all"
+HELP_ALL: Final = "dptext.help-all"
 
 
 def parameter(name: str, field: FieldInfo, *, positional: bool) -> click.Parameter:
@@ -127,7 +127,7 @@ def is_number(field: FieldInfo) -> bool:
 
 def _show_all(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
     if is_set:
-        ctx.meta[_HELP_ALL] = True
+        ctx.meta[HELP_ALL] = True
         click.echo(ctx.get_help())
         ctx.exit()
 
@@ -281,7 +281,7 @@ class Job(_Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what must be given and what most need, or all options under their headings."""
         fields = self.model.fields()
-        has_all = ctx.meta.get(_HELP_ALL, False)
+        has_all = ctx.meta.get(HELP_ALL, False)
         first = {*self.model.first.split(), *self.model.positional, "config", "help-all", "help"}
         sections: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
@@ -442,10 +442,10 @@ def main() -> None:
 
 @main.command("demo", cls=_Command, params=[help_all()])
 @click.option(
-    "--output", type=click.Path(), default="dptext-demo", show_default=True, help="folder"
+    "--output", type=click.Path(), default="dptext-demo", show_default=True, help="folder to write"
 )
 def demo_command(output: str) -> None:
-    """Try all of it on data of the package."""
+    """Run the whole path on bundled data."""
     from dptext_spark import demo
 
     demo.run(Path(output))

@@ -21,14 +21,14 @@ _UNSEEN: Final = re.compile("[\0-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\
 
 
 class DptextError(Exception):
-    """An error that a user can mend; the command line prints it and exits with code 2.
+    """An error that a user can fix; the command line prints it and exits with code 2.
 
     Args:
         what: What is wrong, one clause without a full stop.
         allowed: What would be accepted.
         got: What was given; never row content or key material.
         do: What to do about it.
-        faults: Messages of errors that this one lists, a line each.
+        faults: Messages of errors that this one lists, one per line.
     """
 
     def __init__(
@@ -83,9 +83,8 @@ def printable(line: str) -> str:
 
 def not_utf8(what: str, error: UnicodeDecodeError | UnicodeEncodeError) -> ConfigError:
     """Return the error of bytes that are not UTF-8; its message has none of them."""
-    got = f"another byte at place {error.start + 1}"
     return ConfigError(
-        f"{what} is not UTF-8", allowed="text in UTF-8", got=got, do="Convert or rename it"
+        f"{what} is not valid UTF-8 (byte {error.start + 1})", do="Convert or rename it"
     )
 
 

@@ -115,7 +115,7 @@ class NoiseKey:
                 secret = b""
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise ConfigError(
-                f"The key file {path} is open to other users",
+                f"The key file {path} is readable by other users",
                 allowed="mode 0600 or 0400",
                 got=f"mode {stat.S_IMODE(mode):04o}",
                 do=f"Run chmod 600 {path}, and replace the key if others may have read it",

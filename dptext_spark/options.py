@@ -202,8 +202,8 @@ WRITTEN: Final = BeforeValidator(_number_as_text)
 EMBEDDING: Final = "bundle that dptext embedding made"
 TABLE_FORMATS: Final = "parquet, orc, csv, json, delta, iceberg or table"
 MECHANISM: Final = f"{', '.join(sorted(MECHANISMS))}; with parameters, e.g. mahalanobis:lambda=0.5"
-RELEASE_WORDS: Final = "output only the first N releasable words"
-NEVER_OUTPUT: Final = "file of words that may never be output, one a line"
+RELEASE_WORDS: Final = "allow only the first N releasable words in the output"
+NEVER_OUTPUT: Final = "file of words that must never be output, one per line"
 PUBLIC_SEED: Final = "public seed of the simulated noise"
 
 
@@ -356,7 +356,7 @@ class SearchOptions(Options):
     """How released words are found, in the commands that run a mechanism."""
 
     search: Annotated[str, read_by(Search.named), lambda: sorted(SEARCHES)] = WORDS(
-        f"how the nearest word is found: exact, ivf, ivf:recall={RECALL:g}", "exact"
+        f"how the nearest word is searched for: exact, ivf, ivf:recall={RECALL:g}", "exact"
     )
 
     @property
@@ -428,17 +428,21 @@ class PolicyOptions(PolicyParameters, Options):
 class InputOptions(Options):
     """The private table of a job, and what names its rows."""
 
-    input: TablePath = TABLE("file, folder, or table name (--format table, iceberg)")
+    input: TablePath = TABLE("table to read: a file, a folder, or a name (--format table, iceberg)")
     format: str = TABLE(f"format of the input: {TABLE_FORMATS}", "parquet", min_length=1)
     read_option: Pairs = TABLE(
         "option of Spark's reader, e.g. header=true; repeatable", (), repr=False
     )
-    id: Column | None = TABLE("unique column that names rows; default: file and position", None)
+    id: Column | None = TABLE(
+        "unique column that identifies rows; default: file and position", None
+    )
     where: (
         Annotated[str, Field(min_length=1), PlainSerializer(lambda _: "given, not kept"), "SQL"]
         | None
-    ) = TABLE("condition on rows to take; Spark's logs show it, reports do not", None, repr=False)
-    trust_id: bool = TABLE("do not check that ids are unique: equal ids show equal texts", False)
+    ) = TABLE("SQL condition: use only rows that meet it; Spark's logs show it", None, repr=False)
+    trust_id: bool = TABLE(
+        "skip the check that ids are unique; equal ids reveal equal texts", False
+    )
 
     @property
     def read_options(self) -> dict[str, str]:
@@ -460,25 +464,29 @@ class TableOptions(InputOptions):
     write_option: Pairs = OUTPUT(
         "option of Spark's writer, e.g. compression=zstd; repeatable", (), repr=False
     )
-    keep: Columns = TABLE("column released AS IT IS; repeatable; '*': all others", ())
-    except_: Columns = TABLE("column to drop, with --keep '*'; repeatable", (), alias="except")
+    keep: Columns = TABLE("column to release UNCHANGED; repeatable; '*': all other columns", ())
+    except_: Columns = TABLE(
+        "column to drop although --keep '*' is given; repeatable", (), alias="except"
+    )
     key_file: KeyFile | None = NOISE(
-        "file of a 32-byte key, mode 0600, to repeat a release; default: fresh", None, repr=False
+        "file with a 32-byte key, mode 0600; repeats a release; default: fresh key",
+        None,
+        repr=False,
     )
     name: Annotated[str, "NAME"] = NOISE(
         "name of this release, e.g. 'queries 2026-03-01'; needs --key-file", ""
     )
     reports: TablePath | None = OUTPUT(
-        "folder for both reports; default: next to the output, if that is no folder NAME=VALUE",
+        "folder for both reports; default: next to the output; required for a partition NAME=VALUE",
         None,
     )
     epsilon_from_private_rows: bool = OUTPUT(
-        "report that epsilon was chosen by looking at these rows", False
+        "state in the report that epsilon was chosen from these rows", False
     )
     mode: Literal["error", "overwrite", "append"] = OUTPUT(
-        "if the output exists: error, overwrite it, or append rows", "error"
+        "what to do if the output exists", "error"
     )
-    dry_run: bool = OUTPUT("check everything and print the guarantee; write nothing", False)
+    dry_run: bool = OUTPUT("check everything and print the guarantee, but write nothing", False)
 
     @property
     def write_options(self) -> dict[str, str]:
@@ -544,12 +552,12 @@ class TableOptions(InputOptions):
         if not sanitized:
             options = " or ".join(f"--{kind}" for kind in kinds)
             yield ConfigError(
-                "No column is to be sanitized", do=f"Name at least one with {options}"
+                "No column to sanitize was given", do=f"Name at least one with {options}"
             )
         if self.except_ and ALL not in self.keep:
-            yield ConfigError("Option --except is for --keep '*'", got=_listed(self.except_))
+            yield ConfigError("Option --except needs --keep '*'", got=_listed(self.except_))
         if self.id in sanitized:
-            yield ConfigError("The --id column cannot be sanitized itself", got=str(self.id))
+            yield ConfigError("The --id column cannot be sanitized", got=str(self.id))
         for name in ("layout", "tokenizer"):
             if not kinds["text"] and str(getattr(self, name, "words")) != "words":
                 yield ConfigError(
@@ -581,7 +589,7 @@ def _listed(names: Iterable[object]) -> str:
 
 
 class EmbeddingOptions(Options):
-    """Make a bundle of the word vectors in SOURCE.
+    """Build a bundle from word vectors.
 
     The other commands read the bundle.
     """
@@ -595,17 +603,17 @@ class EmbeddingOptions(Options):
     source: LocalPath = BUNDLE(
         "word vectors: GloVe or word2vec text, word2vec binary, fastText .vec, or .npy"
     )
-    output: LocalPath = BUNDLE("folder of the bundle to make")
+    output: LocalPath = BUNDLE("folder of the bundle to write")
     format: Annotated[str, "NAME"] = BUNDLE(f"format of SOURCE: {', '.join(formats())}", "auto")
     vocabulary: LocalPath | None = BUNDLE(
-        "words of an .npy source; default: vocab.txt next to it", None
+        "file with the words of an .npy source; default: vocab.txt next to it", None
     )
     word_prefix: str | None = BUNDLE(
         "use only words with this prefix and strip it, e.g. /c/en/ for Numberbatch", None
     )
     limit: int | None = BUNDLE("read the first N rows only", None, ge=2)
-    strict: bool = BUNDLE("refuse rows that cannot be used; otherwise they are left out", False)
-    normalize: Normalization = BUNDLE("scale of the vectors: none, or unit (length 1)", "none")
+    strict: bool = BUNDLE("fail on rows that cannot be used; by default they are skipped", False)
+    normalize: Normalization = BUNDLE("how vectors are scaled: none, or unit (length 1)", "none")
     release_words: Annotated[str, "WORDS"] | int | None = BUNDLE(
         "words that may be output: a file, the first N, or all", None
     )
@@ -613,8 +621,8 @@ class EmbeddingOptions(Options):
     geometry: GeometryName = BUNDLE("geometry of the vectors: euclidean or poincare", "euclidean")
     index: (
         Annotated[str, read_by(index_lists), read_by(lambda _: check_faiss()), "INDEX"] | None
-    ) = BUNDLE("index for --search ivf of other commands: ivf or ivf:LISTS; needs faiss", None)
-    overwrite: bool = BUNDLE("replace a bundle that exists", False)
+    ) = BUNDLE("index to build for --search ivf: ivf or ivf:LISTS; needs faiss", None)
+    overwrite: bool = BUNDLE("replace an existing bundle", False)
 
     @property
     def results(self) -> tuple[tuple[str, str], ...]:
@@ -622,7 +630,7 @@ class EmbeddingOptions(Options):
 
 
 class TryOptions(PolicyOptions, GridOptions):
-    """Sanitize a SENTENCE of yours, without Spark.
+    """Sanitize a sentence, without Spark.
 
     Each mechanism and epsilon sanitizes it several times.
     """
@@ -637,10 +645,12 @@ class TryOptions(PolicyOptions, GridOptions):
     runner = "dptext_spark.preview"
     on_spark = False
 
-    sentence: str | None = WORDS("text to sanitize; - or nothing: standard input", None, repr=False)
+    sentence: str | None = WORDS(
+        "text to sanitize; - or no text: read standard input", None, repr=False
+    )
     embedding: LocalPath = WORDS(EMBEDDING)
     release_words: int | None = WORDS(RELEASE_WORDS, None)
-    draws: int = NOISE("how often each mechanism and epsilon sanitizes it", 3, ge=1, le=1000)
+    draws: int = NOISE("number of times that each setting sanitizes the sentence", 3, ge=1, le=1000)
 
 
 class DoctorOptions(Options):
@@ -692,7 +702,7 @@ class SuggestOptions(Options):
 class CalibrateOptions(GridOptions):
     """Measure how often words change.
 
-    It measures a mechanism at several epsilons, before anything is released.
+    It measures mechanisms at several epsilons and reads no private text.
     """
 
     command = "calibrate"
@@ -703,23 +713,25 @@ class CalibrateOptions(GridOptions):
     first = "words runs target overwrite"
 
     embedding: LocalPath = MEASURE(EMBEDDING)
-    output: TablePath = OUTPUT("folder for the tables; a killed run begins anew")
-    words: SomeOrAll = MEASURE("words to measure, spread over the vocabulary", 10_000)
-    runs: Count = MEASURE("runs of each word at each epsilon", 1000)
+    output: TablePath = OUTPUT("folder for tables and page; a killed run starts again")
+    words: SomeOrAll = MEASURE("number of words to measure, spread over the vocabulary", 10_000)
+    runs: Count = MEASURE("number of runs of each word at each epsilon", 1000)
     release_words: int | None = MEASURE(RELEASE_WORDS, None)
     identifiers: Annotated[Identifiers, "POLICY"] = IDENTIFIERS()
     identifier_patterns: Annotated[UserPatterns, "FILE"] | None = OWN_PATTERNS()
     numbers: NumberPolicy = NUMBER_POLICY()
     eta: Share = MEASURE("probability mass excluded from s_eta", ETA)
     gamma: Annotated[float, Field(gt=1, allow_inf_nan=False)] = MEASURE(
-        "factor within which k_gamma takes probabilities for alike", GAMMA
+        "factor up to which k_gamma treats probabilities as equal", GAMMA
     )
-    confidence: Confidence = MEASURE("confidence of each interval, and of the target", CONFIDENCE)
+    confidence: Confidence = MEASURE(
+        "confidence level of each interval and of the target", CONFIDENCE
+    )
     target: Annotated[str, read_by(Target.parse), "TARGET"] | None = MEASURE(
-        "find the largest epsilon for this, e.g. 'p95(n_w) <= 0.5'", None
+        "find the largest epsilon that meets this, e.g. 'p95(n_w) <= 0.5'", None
     )
     noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
-    overwrite: bool = OUTPUT("replace a calibration that exists", False)
+    overwrite: bool = OUTPUT("replace an existing calibration", False)
 
     @property
     def results(self) -> tuple[tuple[str, str], ...]:
@@ -766,9 +778,9 @@ _LEARNT_FROM_WORDS: Final = ("accuracy_on_original", "accuracy_from_features")
 
 
 class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
-    """Attack simulated releases of your rows.
+    """Measure risk and use on your own rows.
 
-    It measures what attackers recover and what the texts keep; nothing is released.
+    It attacks simulated releases and measures what they keep; nothing is released.
     """
 
     command = "evaluate"
@@ -792,38 +804,44 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         (),
     )
     embedding: LocalPath = MEASURE(EMBEDDING)
-    output: TablePath = OUTPUT("folder for private findings; a killed run begins anew")
-    text: Column | None = TABLE("string column to evaluate; this or --tokens", None)
-    tokens: Column | None = TABLE("array<string> column to evaluate", None)
-    label: Column | None = MEASURE("column of classes: how well models learn them (a use)", None)
+    output: TablePath = OUTPUT("folder for private findings; a killed run starts again")
+    text: Column | None = TABLE("string column to evaluate; give this or --tokens", None)
+    tokens: Column | None = TABLE("array<string> column to evaluate; give this or --text", None)
+    label: Column | None = MEASURE(
+        "column of classes: measure how well models learn them (use)", None
+    )
     author: Column | None = MEASURE(
-        "column of authors: how well attackers learn them (a risk)", None
+        "column of authors: measure how well attackers learn them (risk)", None
     )
     topics: LocalPath | None = MEASURE(
-        "lists of words as for dptext estimate: how well their shares come out (a use)", None
+        "file of topics as for dptext estimate: measure how exact their shares are (use)", None
     )
-    sample: SomeOrAll = MEASURE("rows to evaluate, the same ones in every run", 5000)
+    sample: SomeOrAll = MEASURE("number of rows to evaluate; the same rows in every run", 5000)
     public_corpus: TablePath | None = MEASURE(
-        "texts that attackers learn from; default: sampled rows", None
+        "public texts that attackers learn from; default: sampled rows", None
     )
-    versions: int = MEASURE("releases of each row that attackers have together", 1, ge=1, le=100)
+    versions: int = MEASURE(
+        "number of releases of each row that attackers combine", 1, ge=1, le=100
+    )
     candidates: int = MEASURE(
-        "words that attackers consider at each place", CANDIDATES, ge=max(TOP)
+        "number of words that attackers consider at each position", CANDIDATES, ge=max(TOP)
     )
     channel_limit: Share = MEASURE(
-        "simulate noise until half of it costs attackers less than this share of words", LIMIT
+        "simulate noise until half of it loses attackers less than this share", LIMIT
     )
     attacker: tuple[Annotated[str, read_by(load_attacker), "MODULE:CLASS"], ...] = MEASURE(
-        "attacker of your own, a class on PYTHONPATH, repeatable", ()
+        "own attacker, a class on PYTHONPATH; repeatable", ()
     )
-    confidence: Confidence = MEASURE("confidence of each interval, and of the choice", CONFIDENCE)
+    confidence: Confidence = MEASURE(
+        "confidence level of each interval and of the choice", CONFIDENCE
+    )
     release_words: int | None = WORDS(RELEASE_WORDS, None)
     # After the attackers that it may name.
     target: Annotated[str, read_by(EvaluationTarget.parse), "TARGET"] | None = MEASURE(
-        "find the best setting for this, e.g. 'recovery(top1) <= 0.2'", None
+        "find the best setting that meets this, e.g. 'recovery(top1) <= 0.2'", None
     )
     noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
-    overwrite: bool = OUTPUT("replace an evaluation that exists", False)
+    overwrite: bool = OUTPUT("replace an existing evaluation", False)
 
     @property
     def results(self) -> tuple[tuple[str, str], ...]:
@@ -832,7 +850,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     def conflicts(self) -> Iterator[ConfigError]:
         column = str(self.text or self.tokens or "")
         if (self.text is None) == (self.tokens is None):
-            yield ConfigError("One column is evaluated", allowed="--text or --tokens, one of them")
+            yield ConfigError("Give either --text or --tokens")
         elif "[]" in column:
             yield ConfigError(
                 "Fields inside arrays cannot be evaluated",
@@ -884,11 +902,15 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         repeated = [name for name in classes if names.count(name) > 1]
         if repeated:
             yield ConfigError(
-                "A column is either the evaluated one, --label or --author", got=_listed(repeated)
+                "The evaluated column, --label and --author must be different columns",
+                got=_listed(repeated),
             )
         inside = [name for name in classes if "." in name or "[]" in name]
         if inside:
-            yield ConfigError("Classes are columns, not fields inside them", got=", ".join(inside))
+            yield ConfigError(
+                "Options --label and --author need columns, not fields inside them",
+                got=", ".join(inside),
+            )
 
     def _target_conflicts(self) -> Iterator[ConfigError]:
         """Yield what the target counts that is not measured."""
@@ -911,9 +933,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             yield ConfigError(f"The --target {target} is of --text", do="Take another measure")
         if target.risk.versions not in (1, self.versions):
             yield ConfigError(
-                "The --target counts versions that are not measured",
-                allowed=f"1 or --versions {self.versions}",
-                got=str(target.risk.versions),
+                f"The --target must count 1 version, or {self.versions} as --versions; got "
+                f"{target.risk.versions}"
             )
 
     def release_command(
@@ -962,10 +983,10 @@ class AccountOptions(GridOptions):
 
     embedding: LocalPath = MEASURE(EMBEDDING)
     words: tuple[Annotated[int, Field(ge=1, le=10_000)], ...] = MEASURE(
-        "words that differ together; several may follow", (1, *ROWS)
+        "number of words that differ together; several may follow", (1, *ROWS)
     )
     distance: tuple[Above0, ...] = MEASURE(
-        "how far each word moves; several may follow; default: typical distances", ()
+        "distance that each word moves; several may follow; default: typical ones", ()
     )
     deltas: tuple[Annotated[float, Field(ge=LEAST_DELTA, lt=1)], ...] = MEASURE(
         "failure probabilities; several may follow", DELTAS
@@ -980,7 +1001,7 @@ BUNDLE_WORLD: Final = "bundle"
 class AuditOptions(MechanismOptions):
     """Test the code against its stated guarantee.
 
-    The exit code is 1 where the code breaks it.
+    The exit code is 1 if the code breaks it.
     """
 
     command = "audit"
@@ -988,14 +1009,14 @@ class AuditOptions(MechanismOptions):
     first = "embedding world runs confidence noise-seed"
     on_spark = False
 
-    embedding: LocalPath | None = MEASURE("embedding bundle to audit, for --world bundle", None)
+    embedding: LocalPath | None = MEASURE("bundle to audit; needed for --world bundle", None)
     world: tuple[WorldName, ...] = MEASURE(
         f"world to test, repeatable: {', '.join(WORLDS)}; default: all", ()
     )
     runs: int | None = MEASURE(
-        "outputs of each word; default: 40000, in world bundle 4000", None, ge=100
+        "number of outputs of each word; default: 40000, in world bundle 4000", None, ge=100
     )
-    confidence: Share = MEASURE("chance that a correct mechanism passes", 0.999)
+    confidence: Share = MEASURE("probability that a correct mechanism passes", 0.999)
     noise_seed: Annotated[int, Field(ge=0)] = NOISE(PUBLIC_SEED, 0)
 
     @property
@@ -1005,7 +1026,7 @@ class AuditOptions(MechanismOptions):
     def conflicts(self) -> Iterator[ConfigError]:
         if BUNDLE_WORLD in (self.world or WORLDS) and self.embedding is None:
             yield ConfigError(
-                "Option --embedding is missing", do="Or name small worlds only, with --world"
+                "World bundle needs --embedding", do="Give it, or other worlds with --world"
             )
 
     def finish(self, report: Any) -> str:
@@ -1045,33 +1066,31 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
     tokens: Columns = TABLE("array<string> column to sanitize; repeatable", ())
     release_words: int | None = WORDS(RELEASE_WORDS, None)
     row_budget: Annotated[str, WRITTEN, read_by(check_row_budget), "NATS"] | None = ROWS_OF(
-        "largest loss of a row, e.g. 50 or 50:within=3,delta=1e-6", None
+        "largest privacy loss of a row, e.g. 50 or 50:within=3,delta=1e-6", None
     )
     evaluation: TablePath | None = OUTPUT(
         "folder of dptext evaluate: quote its measured risk in the public report", None
     )
     person: Column | None = ROWS_OF(
-        "column of persons: report what their rows add up to; shift:LABEL moves their dates "
-        "together",
+        "column of persons: report the total privacy loss of their rows; shift:LABEL moves their "
+        "dates together",
         None,
     )
-    count_unique: bool = ROWS_OF(
-        "count rows that show a word that few rows have; one more pass", False
-    )
+    count_unique: bool = ROWS_OF("count rows that show a rare word; needs one more pass", False)
     incremental: TablePath | None = ROWS_OF(
-        "checkpoint folder: add files that are new since the last run", None
+        "checkpoint folder: release only files that are new since the last run", None
     )
     changed_files: Literal["refuse", "warn"] = ROWS_OF(
-        "where files of earlier runs have changed or are gone: refuse, or warn and go on", "refuse"
+        "what to do if files of earlier runs have changed or are gone", "refuse"
     )
     ledger: TablePath | None = LEDGER(
         "ledger folder: record this release and check the total", None
     )
     budget: Above0 | None = LEDGER(
-        "largest total epsilon of a row; refuse a release over it; needs --ledger", None
+        "largest total epsilon of a row; a release above it is refused; needs --ledger", None
     )
     new_text: Columns = LEDGER(
-        "column that is not an earlier one renamed; repeatable; needs --ledger", ()
+        "column that is new, not an earlier one renamed; repeatable; needs --ledger", ()
     )
 
     @property
@@ -1094,8 +1113,8 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
         if self.key_file is None and f"{Surrogate.name}:" in str(self.identifiers):
             yield ConfigError(
                 f"Option --identifiers {self.identifiers} needs --key-file",
-                do="Give one, or take --identifiers mask: a fresh key's stand-ins are found in no "
-                "other table",
+                do="Give one, or use --identifiers mask: tags under a fresh key occur in no other "
+                "table",
             )
         yield from self._ledger_conflicts()
         yield from self._incremental_conflicts()
@@ -1120,14 +1139,14 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
             return
         if self.person is not None:
             yield ConfigError(
-                "Options --person and --incremental do not go together: rows of a person come in "
-                "many runs",
+                "Options --person and --incremental cannot be combined: the rows of a person come "
+                "in several runs",
                 do="Count them in a --dry-run of the whole table",
             )
         if self.count_unique:
             yield ConfigError(
-                "Options --count-unique and --incremental do not go together: rows that come later "
-                "may have the same words",
+                "Options --count-unique and --incremental cannot be combined: later rows may have "
+                "the same words",
                 do="Leave --count-unique out",
             )
         if self.key_file is None:
@@ -1137,17 +1156,17 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
                 "needs it",
             )
         if self.mode != "error":
-            yield ConfigError(f"Options --incremental and --mode {self.mode} do not go together")
+            yield ConfigError(f"Options --incremental and --mode {self.mode} cannot be combined")
         if self.id is not None and not self.trust_id:
             yield ConfigError(
-                "Option --incremental cannot check that --id names every row of all runs once",
-                do="Leave it out to name rows by file and position, or vouch for it with "
-                "--trust-id",
+                "Option --incremental cannot check that ids are unique over all runs",
+                do="Leave --id out to identify rows by file and position, or confirm that they are "
+                "unique with --trust-id",
             )
 
 
 class VectorsOptions(ProjectedVectors, TableOptions):
-    """Release vectors by projection and noise.
+    """Release projected vectors with noise.
 
     A text is released as the average of its words' vectors, or as one vector for each word.
     """
@@ -1158,9 +1177,9 @@ class VectorsOptions(ProjectedVectors, TableOptions):
     published = TableOptions.published | {"vector", "tokens", *ProjectedVectors.model_fields}
 
     vector: Columns = TABLE("array<float> or array<double> column; repeatable", ())
-    text: Columns = TABLE("string column, released as the average of its words; repeatable", ())
+    text: Columns = TABLE("string column to release as the average of its words; repeatable", ())
     tokens: Columns = TABLE(
-        "string or array<string> column, released as one vector for each word; repeatable", ()
+        "string or array<string> column to release as one vector for each word; repeatable", ()
     )
     embedding: LocalPath | None = WORDS(f"{EMBEDDING}, for --text, --tokens and main-axes", None)
     tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
@@ -1170,7 +1189,7 @@ class VectorsOptions(ProjectedVectors, TableOptions):
         needs_embedding = bool(self.text or self.tokens) or self.projection == "main-axes"
         if needs_embedding != (self.embedding is not None):
             yield ConfigError(
-                "Options --text and --embedding go together, as do --tokens or main axes with it",
+                "Options --text, --tokens and --projection main-axes need --embedding",
                 do="Give words the bundle of their vectors, and --projection main-axes that of "
                 "public vectors of the same kind; random projections of --vector columns need none",
             )
@@ -1205,52 +1224,52 @@ class EstimateOptions(Options):
     )
     first = "topics words by time frequencies features overwrite"
 
-    input: TablePath = TABLE("released table: file, folder, or table name")
+    input: TablePath = TABLE("released table: a file, a folder, or a name")
     format: str = TABLE(f"format of the input: {TABLE_FORMATS}", "parquet", min_length=1)
     read_option: Pairs = TABLE("option of Spark's reader, e.g. header=true; repeatable", ())
     release: TablePath = TABLE("public report of the release, OUTPUT.release.json")
-    text: Column = TABLE("column that was sanitized: texts or lists of words")
+    text: Column = TABLE("sanitized column: texts or lists of words")
     where: Annotated[str, Field(min_length=1), "SQL"] | None = TABLE(
-        "condition on rows to take", None
+        "SQL condition: use only rows that meet it", None
     )
     embedding: LocalPath = MEASURE(EMBEDDING)
     output: TablePath = OUTPUT("folder for tables and page")
     topics: LocalPath | None = MEASURE(
-        "lists of words: lines NAME: WORD WORD, or TOML; estimate their shares", None
+        "file of topics, lines NAME: WORD WORD or TOML: estimate their shares", None
     )
     words: Annotated[str, WRITTEN, "FILE|N"] | None = MEASURE(
-        "words to estimate one by one: a file, one a line, or the N most frequent", None
+        "words to estimate one by one: a file, one per line, or the N most frequent", None
     )
-    by: Columns = MEASURE("column of groups; repeatable", ())
+    by: Columns = MEASURE("column to group by; repeatable", ())
     time: (
         Annotated[str, Field(pattern=r"^.+:(day|week|month)$"), "COLUMN:day|week|month"] | None
-    ) = MEASURE("column of times, in groups: COLUMN:day, COLUMN:week or COLUMN:month", None)
+    ) = MEASURE("column of times to group by, with day, week or month", None)
     person: Column | None = MEASURE(
-        "column of persons: intervals allow for rows of one person belonging together", None
+        "column of persons: treat rows of one person as dependent in intervals", None
     )
     frequencies: Count | None = MEASURE("list the N most frequent words", None)
     features: TablePath | None = OUTPUT(
-        "table to write: a vector and likely words of each row", None
+        "table to write with a vector and the likely words of each row", None
     )
     in_context: bool = MEASURE(
         "features from all outputs of a row, by the language of --public-corpus; takes longer",
         False,
     )
     public_corpus: TablePath | None = MEASURE(
-        "public texts, in a column of the same name, for the prior; default: by rank", None
+        "public texts for the prior, in a column of the same name; default: by rank", None
     )
     identifier_patterns: Annotated[UserPatterns, "FILE"] | None = MEASURE(
         "file of --identifier-patterns that the release had", None
     )
     channel_words: Annotated[int, Field(ge=2)] = MEASURE(
-        "words of the bundle that the text may have, the likeliest ones", 20_000
+        "number of words that the text may have, the likeliest ones of the bundle", 20_000
     )
     cache: LocalPath | None = MEASURE(
-        "folder that keeps channels for later runs; default: BUNDLE.channels", None
+        "folder that caches channels for later runs; default: BUNDLE.channels", None
     )
-    confidence: Confidence = MEASURE("confidence of each interval", CONFIDENCE)
+    confidence: Confidence = MEASURE("confidence level of each interval", CONFIDENCE)
     noise_seed: Seed = NOISE(PUBLIC_SEED, 0)
-    overwrite: bool = OUTPUT("replace estimates that exist", False)
+    overwrite: bool = OUTPUT("replace existing estimates", False)
 
     @property
     def read_options(self) -> dict[str, str]:
@@ -1282,24 +1301,24 @@ class EstimateOptions(Options):
             )
         groups = {*self.by, *([self.person] if self.person else [])}
         if self.text in groups:
-            yield ConfigError("The --text column makes no groups", got=str(self.text))
+            yield ConfigError("The --text column cannot be used for groups", got=str(self.text))
 
 
 class LedgerOptions(Options):
-    """Show the releases in a ledger, and their sum."""
+    """Show a ledger's releases and their total."""
 
     command = "ledger"
     positional = ("action", "path")
     usage = "show ledger"
 
     action: Literal["show"] = LEDGER("what to do: show the releases and their totals")
-    path: TablePath = LEDGER("ledger folder, which dptext privatize --ledger wrote")
+    path: TablePath = LEDGER("ledger folder, written by dptext privatize --ledger")
 
 
 class PoincareOptions(Options):
-    """Train a Poincaré embedding of is-a pairs.
+    """Train a Poincaré embedding from is-a pairs.
 
-    The output is a bundle, as dptext embedding makes it.
+    The output is a bundle, like that of dptext embedding.
     """
 
     command = "poincare"
@@ -1308,26 +1327,30 @@ class PoincareOptions(Options):
 
     pairs: TablePath = PAIRS("is-a pairs: Parquet or TSV with columns hyponym, hypernym[, count]")
     output: LocalPath = OUTPUT(
-        "folder of the bundle; OUTPUT.report.json, .vec and .png lie next to it"
+        "folder of the bundle; OUTPUT.report.json, .vec and .png are written next to it"
     )
     vocabulary: LocalPath | None = PAIRS(
-        "words whose pairs are kept: a bundle, or a file, one a line", None
+        "words whose pairs are used: a bundle, or a file with one word per line", None
     )
-    min_count: int = PAIRS("keep pairs seen this often, if pairs have a count", 10, ge=0)
+    min_count: int = PAIRS(
+        "use only pairs with at least this count, if pairs have counts", 10, ge=0
+    )
     min_links: int = PAIRS("remove words with this many links or fewer", 2, ge=0)
-    transitive_closure: bool = PAIRS("add the pairs that follow from others", False)
+    transitive_closure: bool = PAIRS("add the pairs that follow from other pairs", False)
     dimension: int = TRAINING("dimension of the Poincaré ball", 10, ge=2, le=1000)
     epochs: Count = TRAINING("largest number of passes over the pairs", 200)
-    negatives: Count = TRAINING("random words that a batch's pairs are compared with", 128)
+    negatives: Count = TRAINING("number of random words that each batch is compared with", 128)
     learning_rate: Above0 = TRAINING("hyperbolic step for a gradient of length 1", 0.3, le=10)
-    batch_size: Count = TRAINING("pairs of one update", 128)
-    patience: Count = TRAINING("epochs without a better mean rank before training ends", 50)
+    batch_size: Count = TRAINING("number of pairs per update", 128)
+    patience: Count = TRAINING(
+        "number of epochs without a better mean rank after which training ends", 50
+    )
     max_radius: Annotated[Above0, Field(le=12)] | None = TRAINING(
         "hyperbolic radius of the ball; default: 12 / sqrt(dimension - 1)", None
     )
     seed: Seed = TRAINING("seed of the training; the same seed gives the same vectors", 0)
     never_output: LocalPath | None = OUTPUT(NEVER_OUTPUT, None)
-    overwrite: bool = OUTPUT("replace a bundle and a report that exist", False)
+    overwrite: bool = OUTPUT("replace an existing bundle and report", False)
 
     @property
     def results(self) -> tuple[tuple[str, str], ...]:

@@ -23,7 +23,7 @@ from dptext_spark.word_reader import Bundle, WordReader
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Release(Displayed):
-    """What is released and how; small, picklable, comparable, and without a key."""
+    """Everything that decides a release except the key; small, picklable, comparable."""
 
     bundle: Bundle
     mechanism: Mechanism

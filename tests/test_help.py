@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from dptext_spark.cli import REQUIRED, help_of, main
 from dptext_spark.embedding.readers import formats
 from dptext_spark.errors import JobError, leaves
 from dptext_spark.mechanisms import MECHANISMS
-from dptext_spark.options import COMMANDS
+from dptext_spark.options import COMMANDS, several
 from dptext_spark.search.nearest import SEARCHES
 from dptext_spark.tables.formats.format import FORMATS
 from dptext_spark.text.identifiers import Identifiers
@@ -91,9 +93,9 @@ def test_commands_are_listed_whole_and_in_the_order_of_use():
         ),
         ("poincare", "Training", "--seed INTEGER .*; default: 0 [0 or more]"),
         ("evaluate", "Measuring", "--confidence NUMBER .*; default: 0.95 [between 0.5 and 1]"),
-        ("evaluate", "Table", "--where SQL condition .*"),
+        ("evaluate", "Table", "--where SQL SQL condition.*"),
         ("account", "Measuring", "--words INTEGER .*; default: 1 10 100 .*"),
-        ("privatize", "Words", "--numbers [mask|words] numbers .*; default: mask"),
+        ("privatize", "Words", "--numbers [mask|words] what .*; default: mask"),
         ("privatize", "Output", "--dry-run check .*"),
         ("privatize", REQUIRED, "--mechanism NAME mechanism: .*"),
     ],
@@ -152,6 +154,70 @@ def test_the_help_says_what_an_option_means_and_all_that_it_takes(name):
             v for v in values_of(name, option) if not re.search(rf"(?<![\w-]){v}(?![\w-])", said)
         } == set()
     assert all(found.values())
+
+
+WORDS_TO_AVOID = {
+    "a fragment": r"^(?:of|as|for|with|by|in|from|if|where|whether) ",
+    "no verb or noun of the field": r"\b(?:stands?|comes? out|stays?|so many|law)\b",
+    "a sentence": r"\.$|^[A-Z][a-z]",
+    "an example without e.g.": r"\b(?:for example|such as|like this)\b",
+    "a default said twice": r"default.*default",
+    "one a line": r"\bone a line\b",
+}
+"""What a description must not have, as a pattern."""
+
+
+def faults_of(description, *, repeatable):
+    """What is wrong with the English of an option's description."""
+    faults = [what for what, pattern in WORDS_TO_AVOID.items() if re.search(pattern, description)]
+    if repeatable and not re.search(r"repeatable|several may follow|e\.g\. \d+ \d+", description):
+        faults.append("does not say that it may be repeated")
+    return faults
+
+
+@command
+def test_descriptions_are_in_one_form(name):
+    """Rejects a fragment, a sentence, an example without "e.g.", and a list that seems one value."""
+    assert {
+        option: faults
+        for option, field in COMMANDS[name].fields().items()
+        if (faults := faults_of(help_of(field), repeatable=several(field)))
+    } == {}
+
+
+@pytest.mark.parametrize(
+    ("description", "fault"),
+    [
+        ("of the vectors; default: euclidean", "a fragment"),
+        ("for --world bundle: bundle to audit", "a fragment"),
+        ("words that stay as they stand", "no verb or noun of the field"),
+        ("Folder of the bundle.", "a sentence"),
+        ("mechanism, such as laplace", "an example without e.g."),
+        ("folder; default: here; default: there", "a default said twice"),
+        ("file of words, one a line", "one a line"),
+        ("string column to sanitize", "does not say that it may be repeated"),
+    ],
+)
+def test_a_wrong_description_is_noticed(description, fault):
+    """Rejects a rule that nothing breaks."""
+    assert faults_of(description, repeatable=True)[0] == fault
+
+
+def test_the_site_has_a_page_of_all_options():
+    """Rejects a command or an option that only the terminal shows, and a table that a | cuts."""
+    page = subprocess.run(
+        [sys.executable, ROOT / "docs/site/options.py"], capture_output=True, text=True, check=True
+    ).stdout
+    sections_of_page = r"^## dptext (\w+)\n(.*?)(?=^## |\Z)"
+    parts = dict(re.findall(sections_of_page, page, re.MULTILINE | re.DOTALL))
+    assert parts.keys() == main.commands.keys()
+    for name, part in parts.items():
+        rows = re.findall(r"^\| `(.+)` \| (.+) \|$", part, re.MULTILINE)
+        shown = sections(main.commands[name])
+        assert {name_of(option) for option, _ in rows} == {
+            name_of(line) for lines in shown.values() for line in lines
+        }
+        assert not [row for row in rows if "|" in "".join(row).replace("\\|", "")]
 
 
 def test_values_are_in_one_piece():

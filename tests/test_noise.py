@@ -138,7 +138,11 @@ def test_the_uniform_grid_is_symmetric_and_exact(uint64):
 
 HEX = SECRET.hex().encode()
 TEXT = b"correct horse battery staple-yes"
-OPEN, WRONG, READABLE = "open to other users.*mode {:04o}", "holds no key", "holds text, which can"
+OPEN, WRONG, READABLE = (
+    "readable by other users.*mode {:04o}",
+    "holds no key",
+    "holds text, which can",
+)
 FILES = [
     *(
         (content, mode, "")

@@ -45,9 +45,12 @@ WRONG = {
     "privatize": [
         ({"embedding": None}, "--embedding is missing"),
         # Columns
-        ({"id": "text"}, r"--id column cannot be sanitized itself\. Got: text\.$"),
-        ({"text": ()}, "No column is to be sanitized. Name at least one with --text or --tokens"),
-        ({"except": ("b", "a"), "keep": "c"}, r"--except is for --keep '\*'\. Got: a, b\.$"),
+        ({"id": "text"}, r"--id column cannot be sanitized\. Got: text\.$"),
+        (
+            {"text": ()},
+            "No column to sanitize was given. Name at least one with --text or --tokens",
+        ),
+        ({"except": ("b", "a"), "keep": "c"}, r"--except needs --keep '\*'\. Got: a, b\.$"),
         # Kinds of value
         *(({"epsilon": x}, f"--epsilon has a wrong.*Got: {x}") for x in (0.0, math.nan, math.inf)),
         *(
@@ -83,7 +86,7 @@ WRONG = {
         *(({"mechanism": f"mahalanobis:{x}"}, UNREADABLE) for x in ("lambda", "lambda=1,lambda=0")),
         (
             {"mechanism": "laplace:epsilon=5"},
-            "Epsilon does not follow a mechanism.s name.*laplace:epsilon=5.*Parameters of laplace: select",
+            "epsilon is an option of its own.*laplace:epsilon=5.*Parameters of laplace: select",
         ),
         (
             {"mechanism": "laplace:select=vickrey"},
@@ -116,32 +119,32 @@ WRONG = {
         ({"key-file": "k"}, r"needs the name of this release \(--name\)"),
         ({"new-text": "text"}, "--new-text needs --ledger"),
         ({"text": (), "tokens": "words", "layout": "keep"}, "--layout is for texts"),
-        ({"person": "p", **GROWS}, "--person and --incremental do not go together"),
-        ({"count-unique": True, **GROWS}, "--count-unique and --incremental do not go together"),
+        ({"person": "p", **GROWS}, "--person and --incremental cannot be combined"),
+        ({"count-unique": True, **GROWS}, "--count-unique and --incremental cannot be combined"),
         ({"incremental": "c"}, "--incremental needs --key-file"),
         (
             {"incremental": "c", "key-file": "k"},
             r"needs the name of this release \(--name\).*Got: none",
         ),
         *(
-            ({**GROWS, "mode": m}, f"--incremental and --mode {m} do")
+            ({**GROWS, "mode": m}, f"--incremental and --mode {m} cannot")
             for m in ("append", "overwrite")
         ),
-        (GROWS | {"id": "id"}, "cannot check that --id.*--trust-id"),
+        (GROWS | {"id": "id"}, "cannot check that ids are unique.*--trust-id"),
     ],
     "evaluate": [
-        ({"text": None}, "One column is evaluated. Allowed: --text or --tokens"),
-        ({"tokens": "words"}, "One column is evaluated"),
+        ({"text": None}, "Give either --text or --tokens"),
+        ({"tokens": "words"}, "Give either --text or --tokens"),
         ({"text": "turns[].text"}, "inside arrays cannot be evaluated.*explode"),
         ({"target": "n_w <= 0.5"}, "--target has a wrong value"),
         (
             {"target": "recovery(top1, 3) <= 0.5", "versions": 2},
-            "not measured. Allowed: 1 or --versions 2",
+            "must count 1 version, or 2 as --versions",
         ),
         ({"target": "accuracy >= 0.5"}, "needs --label"),
         ({"target": "attribution <= 0.5", "label": "class"}, "needs --author"),
-        ({"label": "text"}, "either the evaluated one, --label or --author. Got: text"),
-        ({"label": "a", "author": "a"}, "either the evaluated one.* Got: a"),
+        ({"label": "text"}, "must be different columns. Got: text"),
+        ({"label": "a", "author": "a"}, "must be different columns. Got: a"),
         ({"author": "person.name"}, "not fields inside them"),
         ({"vectors": ["main-axes"]}, "--mechanism or --vectors, one of them"),
         ({"mechanism": ()}, "--mechanism or --vectors, one of them"),
@@ -165,16 +168,19 @@ WRONG = {
         ),
     ],
     "vectors": [
-        ({"text": "t"}, "--text and --embedding go together"),
-        ({"tokens": "t"}, "--text and --embedding go together"),
-        ({"projection": "main-axes"}, "--text and --embedding go together"),
+        ({"text": "t"}, "main-axes need --embedding"),
+        ({"tokens": "t"}, "main-axes need --embedding"),
+        ({"projection": "main-axes"}, "main-axes need --embedding"),
         ({"projection": "axes"}, "--projection has.*random or main-axes"),
         ({"name": "s"}, r"\(--name\) does nothing without"),
         ({"tokenizer": "icu"}, "--tokenizer is for texts"),
-        ({"vector": ()}, "No column is to be sanitized. Name at least one with --vector or --text"),
+        (
+            {"vector": ()},
+            "No column to sanitize was given. Name at least one with --vector or --text",
+        ),
     ],
     "audit": [
-        ({"embedding": None}, "--embedding is missing. Or name small worlds only"),
+        ({"embedding": None}, "World bundle needs --embedding"),
         ({"runs": 1}, "--runs has a wrong value"),
     ],
     "calibrate": [

@@ -1,9 +1,10 @@
-"""Pages of the site from outside of docs/: README as its first one, and each file that a page links to."""
+"""Pages of the site from outside of docs/: README, the commands' options, and files that pages link to."""
 
 from __future__ import annotations
 
 import posixpath
 import re
+import subprocess
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from mkdocs.structure.files import File, Files
 ROOT: Final = Path(__file__).parents[2]
 CODE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
+OPTIONS: Final = ROOT / "docs/site/options.py"
+PYTHON: Final = ROOT / ".venv/bin/python"  # has the package, and this environment does not
 ORIGINS: Final[dict[str, str]] = {}
 """The files that pages show which are not in docs/, by page."""
 
@@ -41,8 +44,10 @@ def text_of(path: str) -> str:
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    """Add README, and what is linked to, however far."""
+    """Add the page of options, README, and what is linked to, however far."""
     waiting = ["README.md", *(f"docs/{file.src_uri}" for file in files.documentation_pages())]
+    options = subprocess.run([PYTHON, OPTIONS], capture_output=True, text=True, check=True).stdout
+    files.append(File.generated(config, "options.md", content=options))
     ORIGINS.clear()
     while waiting:
         path = waiting.pop()

@@ -229,8 +229,8 @@ def damaged(name: str, how: str = "it cannot say what was released") -> ConfigEr
     return ConfigError(
         f"The ledger is damaged: {how}",
         got=name,
-        do="Bring the file back from a copy; without one begin another ledger, and count what this "
-        "one had as spent",
+        do="Restore the file from a copy, or begin another ledger and count this one's totals as "
+        "spent",
     )
 
 

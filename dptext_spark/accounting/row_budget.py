@@ -42,10 +42,10 @@ _STEPS: Final = 12
 
 @dataclass(frozen=True, kw_only=True)
 class RowBudget:
-    """What a row may lose when each of its words moves by so much.
+    """The largest privacy loss of a row, if each of its words moves at most a given distance.
 
-    Two rows of equally many words, of which each is at most ``within`` from the other's in its
-    place, are (loss, delta)-indistinguishable: all columns that are sanitized together.
+    Two rows with the same number of words, each at most ``within`` from the word in the same place
+    of the other row, are (loss, delta)-indistinguishable, over all sanitized columns together.
     """
 
     loss: float  # nats, above 0
@@ -61,15 +61,13 @@ class RowBudget:
                 continue
             if not _SMALLEST <= value <= _LARGEST:
                 raise ConfigError(
-                    f"The {name} of a row budget is wrong",
-                    allowed=f"{_SMALLEST:g} to {_LARGEST:g}",
-                    got=repr(value),
+                    f"The {name} of a row budget must be {_SMALLEST:g} to {_LARGEST:g}; "
+                    f"got {value!r}"
                 )
         if self.delta != 0.0 and not LEAST_ROW_DELTA <= self.delta < 1.0:
             raise ConfigError(
-                "The delta of a row budget is wrong",
-                allowed=f"0, or {LEAST_ROW_DELTA:g} to below 1",
-                got=repr(self.delta),
+                f"The delta of a row budget must be 0, or {LEAST_ROW_DELTA:g} to below 1; "
+                f"got {self.delta!r}"
             )
 
     @classmethod
@@ -128,10 +126,8 @@ class RowEpsilons:
         epsilon = falling[len(composed_lengths) - 1]
         if not epsilon >= LEAST_EPSILON:
             raise ConfigError(
-                "The row budget is too small for noise that can be computed",
-                allowed=f"a budget that leaves rows of {composed_lengths[-1]:,} words an epsilon "
-                f"of {LEAST_EPSILON:g}",
-                got=f"epsilon {epsilon:.3g} for such rows",
+                f"The row budget is too small: rows of {composed_lengths[-1]:,} words would get "
+                f"epsilon {epsilon:.3g}, below the least one, {LEAST_EPSILON:g}",
                 do="Raise the budget, or lower within=",
             )
         return cls(budget=budget, lengths=tuple(lengths), epsilons=tuple(falling))
@@ -190,10 +186,9 @@ def _pure_epsilons(budget: RowBudget, law: LawAt, lengths: Iterable[int]) -> lis
     slope = 2.0 * (one - half)
     if one - slope > 1e-9 * slope:
         raise ConfigError(
-            "The mechanism cannot keep to a row budget: at any epsilon a word loses more than "
-            "nothing",
-            got=f"{one - slope:.3g} nats a word at epsilon 0",
-            do="Take exponential, which serves every geometry",
+            "This mechanism cannot be used with a row budget: even at the smallest epsilon each "
+            f"word costs {one - slope:.3g} nats",
+            do="Use exponential, which works in every geometry",
         )
     epsilons = []
     for words in lengths:

@@ -166,7 +166,7 @@ def sample_of(mechanism: Mechanism, embedding: Embedding, exact: ExactSearch) ->
         )
     bound = mechanism.bind(embedding, exact)
     if not isinstance(bound, NoisyNearest):
-        raise ConfigError(f"Mechanism {mechanism.name} searches no words", do="Take --search exact")
+        raise ConfigError(f"Mechanism {mechanism.name} needs no search", do="Use --search exact")
     inputs = exact.withheld.others(embedding.inputs)
     words = inputs[zipf_words(len(inputs), SAMPLE)]
     release = mechanism.release_noise(_KEY, salt="recall", embedding=embedding, search=exact)
@@ -220,9 +220,9 @@ def chosen_search(
     if "probes" in parameters:
         if len(counts) > 1:
             raise ConfigError(
-                "The bundle has several indexes, of which probes does not choose one",
+                "The bundle has several indexes, and ivf:probes=P needs exactly one",
                 got=", ".join(f"ivf:{count}" for count in counts),
-                do="Give --search ivf:recall=R instead: it takes the best one",
+                do="Use --search ivf:recall=R, which chooses the best one",
             )
         search = among(lists=counts[0], probes=parameters["probes"])
         return search.without_marks(policy, embedding)

@@ -18,7 +18,7 @@ Moments: TypeAlias = Mapping[Key, Mapping[str, Facts]]
 Rows: TypeAlias = list[dict[str, Any]]
 
 STATISTICS: Final = {
-    "n_w": ("N_w: share of runs in which a word stays itself", "lower"),
+    "n_w": ("N_w: share of runs in which a word is unchanged", "lower"),
     "s_w": ("S_w: different outputs of a word in these runs", "higher"),
     "unseen": ("Chance that one more run gives a new output (large: too few runs)", ""),
     "s_eta": ("S_eta: outputs that hold most of a word's runs", "higher"),

@@ -53,7 +53,7 @@ def _table(facts: Facts, mechanism: str, estimator: str) -> dict[str, Any]:
 def _notes(facts: Facts) -> list[str]:
     """Return what the columns mean, and remarks."""
     notes = [
-        "n_w: share of runs in which a word stays itself. "
+        "n_w: share of runs in which a word is unchanged. "
         "s_w: different outputs of a word in these runs.",
         "deniability: how many words could equally well have produced an output.",
         "risk: a guesser who sees one output names the word at most this often "

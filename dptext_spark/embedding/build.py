@@ -93,11 +93,12 @@ def build_embedding(
         matches: A list that receives how the two lists of words match.
         normalize: ``none``, or ``unit`` to scale every vector to length 1 (in float64, then
             rounded).
-        release_words: Words that may be output. A path is a file of words, one a line, which match
-            in any capitals if no word is written so. By default all that a text can have, see
-            :func:`matchable`; an integer N is the first N of these; ``all`` is without exception.
-        never_output: File of words that may not be output, one a line, in any capitals, nor any
-            joined word that has one of them as a part. They are still words of the bundle.
+        release_words: Words that may be output. A path is a file with one word per line, which
+            match in any capitals if no word is written like that. By default all words that can
+            occur in a text, see :func:`matchable`; an integer N means the first N of these; ``all``
+            has no exception.
+        never_output: File of words that must not be output, one per line, in any capitals; joined
+            words that contain one are not output either. They are still words of the bundle.
         geometry: ``euclidean``, or ``poincare`` for points inside the unit ball, stored as float64.
 
     Raises:
@@ -181,9 +182,8 @@ def _space(geometry: str, normalize: Normalization) -> type[Space]:
         return space
     choices = [f"{name}, {' or '.join(kind.normalizations)}" for name, kind in SPACES.items()]
     raise BundleError(
-        "There is no such geometry and normalization",
+        f"Geometry {geometry} and normalization {normalize} cannot be combined",
         allowed="; ".join(choices),
-        got=f"{geometry}, {normalize}",
     )
 
 
@@ -196,9 +196,7 @@ def _read_lists(
     if isinstance(release_words, str) and release_words.isdecimal():
         release_words = int(release_words)
     if isinstance(release_words, int) and release_words < 2:
-        raise BundleError(
-            "Too few words may be output", allowed="at least 2", got=str(release_words)
-        )
+        raise BundleError(f"At least 2 words must be releasable; got {release_words}")
     if release_words is None or release_words == ALL or isinstance(release_words, int):
         return release_words, denied
     allowed = f"a number of words, {ALL}, or {ALLOWED}"
@@ -227,16 +225,12 @@ def choose(
         released = released & ~lists[NEVER_OUTPUT].words
     count = int(released.sum())
     if isinstance(release, int) and count < release:
-        raise BundleError(
-            f"{RELEASE_WORDS} asks for more words than may be output",
-            allowed=f"at most {count}",
-            got=str(release),
-        )
+        raise BundleError(f"{RELEASE_WORDS} must be at most {count}; got {release}")
     if count < 2:
         got = f"{count}"
         if denied is not None:
             got += f", and {lists[NEVER_OUTPUT].words.sum()} denied ones"
-        raise BundleError("Too few words may be output", allowed="at least 2", got=got)
+        raise BundleError(f"At least 2 words must be releasable; got {got}")
     if isinstance(release, int):
         released = released & (np.cumsum(released) <= release)
     return released, lists
@@ -258,7 +252,7 @@ def check_output(output: Path, overwrite: bool) -> None:
         )
     if not _is_bundle(output):
         raise BundleError(
-            "The output is no embedding bundle, so it will not be replaced",
+            "The output is not an embedding bundle and will not be replaced",
             allowed="a new folder or an existing bundle",
             got=str(output),
             do="Choose another folder",

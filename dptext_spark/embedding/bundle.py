@@ -172,8 +172,8 @@ class Embedding:
         checked.
 
         Raises:
-            BundleError: This is no bundle, or a file of it is missing, changed or of another
-            layout.
+            BundleError: The folder is not a bundle, or a file in it is missing, altered or of
+                another layout.
         """
         path = as_path(path, "path", _BUILD)
         manifest = _read_manifest(path)
@@ -348,8 +348,8 @@ def _read_manifest(path: Path) -> Manifest:
         content = (path / MANIFEST).read_bytes()
     except OSError:
         raise BundleError(
-            "This is no embedding bundle",
-            allowed=f"a folder with a {MANIFEST}, as 'dptext embedding' writes it",
+            "This is not an embedding bundle",
+            allowed=f"a folder with a {MANIFEST}, written by dptext embedding",
             got=str(path),
             do="Build a bundle or check the path",
         ) from None
@@ -383,7 +383,7 @@ def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.Stri
     except pa.ArrowMemoryError:
         raise
     except (pa.ArrowException, OSError, ValueError):
-        raise _damaged(WORDS, "it is no Parquet file") from None
+        raise _damaged(WORDS, "it is not a Parquet file") from None
     flags = np.arange(manifest.words) < manifest.releasable
     if not table.schema.equals(WORDS_SCHEMA) or not np.array_equal(
         table["releasable"].to_numpy(), flags
@@ -413,5 +413,5 @@ def map_array(path: Path) -> NDArray[Any]:
     except (ValueError, EOFError, OSError) as error:
         if isinstance(error, OSError) and error.errno == ENOMEM:
             raise MemoryError from None
-        raise _damaged(path.name, "it is no whole .npy file") from None
+        raise _damaged(path.name, "it is not a complete .npy file") from None
     return array

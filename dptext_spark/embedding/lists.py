@@ -78,7 +78,7 @@ def index_lists(index: str) -> int | None:
     """Read ``ivf`` or ``ivf:LISTS`` and return the number of lists; None where it is left open."""
     name, colon, lists = index.partition(":")
     if name != "ivf" or (colon and not (lists.isascii() and lists.isdecimal())):
-        raise ConfigError("The index is unknown", allowed="ivf or ivf:LISTS", got=repr(index))
+        raise ConfigError(f"index must be ivf or ivf:LISTS; got {index!r}")
     if not colon:
         return None
     return int(lists)
@@ -100,16 +100,14 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
     words = embedding.releasable
     if not isinstance(space, EuclideanSpace):
         got = f"geometry {space.geometry}"
-        raise ConfigError("Only Euclidean bundles take an index", got=got, do="Leave --index out")
+        raise ConfigError("An index needs a Euclidean bundle", got=got, do="Leave --index out")
     check_faiss()
     if lists is None:
         # A power of two near 1.6 times the root of the number of words: 1,024 of 400,000 words.
         lists = max(2, 1 << round(math.log2(1.6 * math.sqrt(words))))
     if not 2 <= lists <= words:
         raise ConfigError(
-            "The index has an impossible number of lists",
-            allowed=f"2 to {words}, the words that may be output",
-            got=str(lists),
+            f"The number of lists must be 2 to {words}, the number of releasable words; got {lists}"
         )
     vectors = np.asarray(space.vectors[:words])
     centroids, nearest = _clustered(vectors, lists)

@@ -184,12 +184,10 @@ class Source(ABC):
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
-            raise BundleError(
-                "The limit of rows is wrong", allowed="an integer >= 1", got=str(self.limit)
-            )
+            raise BundleError(f"limit must be at least 1; got {self.limit}")
         if self.vocabulary is not None and not isinstance(self, _ArraySource):
             raise BundleError(
-                "A vocabulary file was given for a source that holds its own words",
+                "A vocabulary file is only for .npy sources; this source has its own words",
                 do="Leave the vocabulary out",
             )
         _check_file(self.path)
@@ -549,7 +547,7 @@ class _ArraySource(Source):
             matrix = np.lib.format.open_memmap(self.path, mode="r")
         if matrix is None or matrix.offset + matrix.nbytes != size:
             raise BundleError(
-                f"{self.path.name} is no whole .npy file",
+                f"{self.path.name} is not a complete .npy file",
                 allowed="what numpy.save writes for a matrix of numbers",
                 do="Unpack, write or fetch it again",
             )
@@ -558,7 +556,7 @@ class _ArraySource(Source):
         if not is_floating or not is_matrix or matrix.shape[1] > _LARGEST_DIMENSION:
             allowed = "float16, float32 or float64 of shape (words, dimension), neither of them 0"
             raise BundleError(
-                f"{self.path.name} is no matrix of vectors",
+                f"{self.path.name} is not a matrix of vectors",
                 allowed=allowed,
                 got=f"{matrix.dtype} of shape {matrix.shape}",
             )
@@ -585,7 +583,7 @@ def _head(path: Path) -> bytes:
         if re.match(magic, head, re.DOTALL):
             allowed = "GloVe, word2vec or fastText text, word2vec binary, or .npy"
             raise BundleError(
-                f"{path.name} is no embedding source", allowed=allowed, got=name, do=do
+                f"{path.name} is not an embedding source", allowed=allowed, got=name, do=do
             )
     return head
 
@@ -613,7 +611,7 @@ def _member(stored: io.FileIO) -> Any:
     if len(files) > _SHOWN:
         names += ", ..."
     raise BundleError(
-        f"{Path(str(stored.name)).name} is a zip that cannot be read as it is",
+        f"{Path(str(stored.name)).name} is a zip that cannot be read directly",
         allowed="a zip of one file, without a password",
         got=names,
         do="Unpack it and take one of its files",

@@ -78,7 +78,7 @@ def _asides(opened: Facts) -> list[str]:
     ]
     if opened["passing_words"]:
         remarks.append(
-            f"{opened['passing_words']:,} words of the vocabulary went out as they are, and are "
+            f"{opened['passing_words']:,} words of the vocabulary were released unchanged, and are "
             "counted as such."
         )
     if opened["random_words"]:

@@ -148,7 +148,7 @@ def _topics_of_toml(text: str) -> dict[str, list[str]]:
     try:
         entries = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError("The topics are no TOML", got=str(error)) from None
+        raise ConfigError("The file of topics is not TOML", got=str(error)) from None
     for name, words in entries.items():
         is_list = isinstance(words, list) and all(isinstance(word, str) for word in words)
         if not is_list:

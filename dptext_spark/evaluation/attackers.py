@@ -129,7 +129,7 @@ class Attacker(ABC):
             return
         if not re.fullmatch(r"[A-Za-z][\w-]*", cls.name) or cls.name == STRONGEST:
             raise ConfigError(
-                f"Class {cls.__name__} has a name that no attacker may have",
+                f"Class {cls.__name__} has a name that is not allowed",
                 allowed=f"letters, digits, - and _, a letter first; not {STRONGEST}",
                 got=repr(cls.name),
             )

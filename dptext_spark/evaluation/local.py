@@ -52,15 +52,15 @@ def evaluate(
 
     Args:
         values: Texts or token lists, as for :meth:`Sanitizer.sanitize`.
-        corpus: Public texts, from which attackers learn the language. Without it they attack each
-            half of the rows and know the other one, and how often words and pairs occur in both.
-            They guess no word that they have not read.
-        slots: Of rows, for a policy ``slots:COLUMN``.
-        versions: In how many versions attackers have each row, besides one.
-        candidates: Words that attackers take into account at each place.
+        corpus: Public texts from which attackers learn the language. Without it they attack each
+            half of the rows and know the other half, and how often words and pairs occur in both.
+            They guess only words that they have read.
+        slots: Slots of the rows, for a policy ``slots:COLUMN``.
+        versions: Number of releases of each row that attackers combine; one is measured always.
+        candidates: Number of words that attackers consider at each position.
         channel_limit: Noise is simulated until half of it costs attackers less than this share of
             words.
-        seed: Public: the same seed gives the same numbers.
+        seed: Public seed: the same seed gives the same numbers.
     """
     embedding = Embedding.of(embedding)
     _check_mechanisms(mechanisms, embedding)

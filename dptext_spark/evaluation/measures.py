@@ -564,7 +564,7 @@ _ALL: Final[tuple[Measure, ...]] = (
     Measure("linked", "Rows assigned to their originals", kind="risk", bands=LENGTH_BANDS),
     WordsBehindVectors("recovered_words", "Words found behind vectors", kind="risk"),
     Measure("membership", "Rows recognized as released or not", kind="risk", needs="vectors"),
-    Kept("kept", "Words that stay"),
+    Kept("kept", "Unchanged words"),
     Similarity("similarity", "Similarity of a text's mean vector"),
     WordOverlap("word_overlap", "Frequencies of words: mass in common"),
     EstimatedOverlap("word_overlap_estimated", "Frequencies of words, as estimated"),

@@ -35,7 +35,7 @@ def load_attacker(spec: str) -> type[Attacker]:
         )
     if not issubclass(attacker, Attacker):
         raise ConfigError(
-            f"Class {class_name} of --attacker is no attacker",
+            f"Class {class_name} of --attacker is not an attacker",
             allowed=f"a subclass of {Attacker.__module__}.{Attacker.__name__}",
             got=spec,
         )

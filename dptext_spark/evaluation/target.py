@@ -54,8 +54,8 @@ class Sense(NamedTuple):
 class Target(Limit):
     """A limit, such as ``recovery(top1) <= 0.2``, ``linked <= 0.3`` or ``similarity >= 0.9``.
 
-    Of settings that keep to the limit of a risk the one is taken that keeps most of ``keeping``; of
-    those that keep to the limit of a use the one that risks least.
+    If the limit is of a risk, it chooses the setting within the limit that keeps most of
+    ``keeping``. If it is of a use, it chooses the setting within the limit that risks least.
     """
 
     allowed = (

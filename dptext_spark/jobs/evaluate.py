@@ -272,7 +272,7 @@ def _sampled_rows(
     """Check the rows and draw those that are evaluated; return how many there are, and these."""
     sample = table.sample(
         WordReader(bundle=simulation.bundle, policy=simulation.policy),
-        fate="They are not evaluated. Take an embedding that has more of them.",
+        fate="They are not evaluated. Take a larger embedding.",
     )
     operations = [
         mechanism.operations(embedding, simulation.search) for mechanism in options.mechanism

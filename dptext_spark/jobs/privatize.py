@@ -176,8 +176,8 @@ def _sample(table: Table, worker: Sanitizer) -> Sample:
     oov = policy.oov
     return table.input.sample(
         worker.release.reader,
-        fate=f"{oov.describe(unknown=policy.protect.unknown)} Take an embedding that has more of "
-        f"them, or another --oov than {oov}.",
+        fate=f"{oov.describe(unknown=policy.protect.unknown)} Take a larger embedding, or "
+        f"another --oov than {oov}.",
         identifiers=policy.identifiers.advice,
     )
 

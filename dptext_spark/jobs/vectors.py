@@ -145,7 +145,7 @@ def _sample(options: VectorsOptions, table: Table, reader: WordReader) -> Sample
     fate = "They are left out of the averages."
     if options.tokens:
         fate = "They are left out of averages, and zero vectors by themselves."
-    return table.input.sample(reader, fate=f"{fate} Take an embedding that has more of them.")
+    return table.input.sample(reader, fate=f"{fate} Take a larger embedding.")
 
 
 def _guarantees(

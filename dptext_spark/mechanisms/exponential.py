@@ -72,8 +72,8 @@ _DRAWING: Final = 3e5
 class Exponential(Mechanism):
     """P[u | w] proportional to exp(-epsilon min(d(w, u), truncate) / 2) over all released words u.
 
-    Not a candidate list: every released word can come out of every word, or the guarantee would be
-    void. Which words are released follows from policy and bundle alone.
+    It is no candidate list: every released word can replace every word; otherwise the guarantee
+    would be void. Which words are released follows from policy and bundle alone.
 
     Source: McSherry and Talwar 2007, Theorem 6; without truncation SanText (Yue et al. 2021), with
     it the truncated exponential mechanism TEM (Carvalho et al. 2021), whose Gumbel noise draws from

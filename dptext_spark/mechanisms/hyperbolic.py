@@ -103,9 +103,9 @@ class BallNoise(NoiseMechanism):
 
     def row_epsilons(self, budget: RowBudget, embedding: Embedding) -> Never:
         raise ConfigError(
-            f"Mechanism {self.name} cannot keep to a row budget: long rows need a smaller loss "
+            f"Mechanism {self.name} cannot be used with a row budget: long rows need a smaller loss "
             "than it has",
-            do="Take a mechanism that has every epsilon, such as exponential",
+            do="Use a mechanism that allows every epsilon, such as exponential",
         )
 
     def bind(self, embedding: Embedding, search: Search) -> HyperbolicNoise:

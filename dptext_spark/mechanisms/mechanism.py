@@ -296,7 +296,8 @@ def mechanism(spec: str, **parameters: Any) -> Mechanism:
         _, listed = parsed(spec)
         if "epsilon" in listed:
             raise ConfigError(
-                "Epsilon does not follow a mechanism's name: give it by itself", got=repr(spec)
+                "epsilon is an option of its own, not a parameter of a mechanism's name",
+                got=repr(spec),
             )
         return kind(**{**listed, **parameters})
     except ConfigError as error:

@@ -162,8 +162,8 @@ class ProjectedVectors(ProjectionParameters):
     )
     sensitivity: Literal["spectral", "paper"] = Field(
         default="spectral",
-        description="scale of the noise: spectral, or paper (random projections alone: less noise, "
-        "and a larger proven epsilon)",
+        description="how noise is scaled: spectral, or paper (random projections only: less noise, "
+        "larger proven epsilon)",
     )
 
     def rows(self, dimension: int) -> int:

@@ -28,7 +28,7 @@ _POLICIES: Final = {
 _NOT_HIDDEN: Final = (
     "The bound is for one word at a time: the unit of privacy is a word, not a person or a row.",
     "Rows are not hidden among rows. All words of a row together may single it out, although most "
-    "of them changed: to whoever has the original text, and by one rare word that stays.",
+    "of them changed: to anyone who has the original text, and by one rare unchanged word.",
     "Topic and length of a text remain recognizable: replacements are near in meaning.",
     "Names and other personal data that no pattern and no detector marked are words like all "
     "others: they get noise, and nothing more.",
@@ -73,6 +73,14 @@ _LEARNERS: Final = (
 """Who could learn what, and what limits it."""
 
 
+_RECIPIENTS: Final = (
+    "Any single word may be noise: decide nothing about a person from one row, and do not look for "
+    "persons.",
+    "What may be counted, and what a word or a mark means: docs/analyst.md, "
+    '"You were given a sanitized table".',
+)
+"""What those who get the table should know."""
+
 _SIGNED: Final = ("Released to", "Purpose", "Name", "Date", "Signature")
 
 
@@ -100,6 +108,7 @@ def sections(facts: Facts) -> Iterator[Section]:
     yield Section("What this release does not hide", [not_hidden])
     head = ("", "could learn", "what limits it")
     yield Section("Who could learn what", [{"table": [head, *_LEARNERS], "numbers": False}])
+    yield Section("For those who get the table", [[*_RECIPIENTS]])
     if "evaluation" in facts:
         yield Section("Measured risk", [facts["evaluation"]["said"]])
 

@@ -35,7 +35,7 @@ _FIELDS: Final = {
 _CHOOSE: Final = "leave it out with --read-option pathGlobFilter=PATTERN, such as *.parquet"
 _DENIED: Final = f"may not be read by this user. Give the user that right, or {_CHOOSE}"
 _DAMAGED: Final = (
-    "has another format, was cut short, or is damaged. Bring it back whole; if it is no part of "
+    "has another format, was cut short, or is damaged. Restore it from a copy; if it is no part of "
     f"the table, {_CHOOSE}"
 )
 _FAULTS: Final = {

@@ -156,7 +156,7 @@ def _apply(spark: SparkSession, user_settings: Mapping[str, str]) -> None:
     fixed = [name for name in user_settings if not spark.conf.isModifiable(name)]
     if fixed:
         raise ConfigError(
-            "A Spark session that runs already cannot take settings",
+            "These settings cannot be changed in a running Spark session",
             allowed="with --spark-conf, settings of Spark SQL that can change while it runs",
             got=", ".join(fixed),
             do="Set them where it is started: by spark-submit --conf, or at the server of Spark "

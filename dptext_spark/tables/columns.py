@@ -127,7 +127,7 @@ class TableColumns:
         """Check that columns exist, with the right types; ``exact``: capitals make names differ."""
         fields = self._fields(schema)
         if not self.sanitized:
-            raise InputError("No column is to be sanitized", do="Name one")
+            raise InputError("No column to sanitize was given", do="Name one")
         self._check_types(fields)
         self._check_slots(fields)
         repeated = [name for name, field in fields.items() if field.is_repeated(schema, exact)]
@@ -195,16 +195,15 @@ class TableColumns:
         slots = fields[self.slots]
         if len(self.sanitized) > 1:
             raise InputError(
-                f"Column {self.slots} says where slots stand in one column, and several are to "
-                "be sanitized",
+                f"Column {self.slots} has the spans of one column, but several are sanitized",
                 got=", ".join(self.sanitized),
                 do="Sanitize them one by one",
             )
         (name,) = self.sanitized
         if slots.arrays != fields[name].arrays:
             raise InputError(
-                f"Column {self.slots} does not lie in the same arrays as its text",
-                allowed="slots in the same arrays as the texts: turns[].slots for turns[].text",
+                f"Column {self.slots} is not in the same array as its text",
+                allowed="spans in the same array as the texts: turns[].slots for turns[].text",
                 got=name,
             )
         try:
@@ -223,7 +222,7 @@ class TableColumns:
                 twice.append(f"{inner.name} in {outer.name}")
         if twice:
             raise InputError(
-                "Columns to sanitize are named twice, or lie inside one another",
+                "Columns to sanitize are named twice or contain each other",
                 got=", ".join(twice),
             )
         raw: list[str] = []
@@ -236,7 +235,7 @@ class TableColumns:
                 raw.append(f"{field.name} and {raw_field.name}")
                 do = "Keep the fields next to them one by one"
         if raw:
-            raise InputError("Columns are both sanitized and kept raw", got=", ".join(raw), do=do)
+            raise InputError("Columns are both sanitized and kept", got=", ".join(raw), do=do)
 
     def _fields(self, schema: StructType) -> dict[str, Field]:
         """Return the field of each name; refuse names of none, and of several."""
@@ -255,7 +254,7 @@ class TableColumns:
             raise absent_columns(missing, [*field_names(schema)], self.path)
         if ambiguous:
             raise InputError(
-                "Names can be read as a column's, and as the path of a field inside another column",
+                "A name is both that of a column and the path of a field in another column",
                 got=", ".join(ambiguous),
                 do="Rename the columns",
             )
@@ -413,10 +412,9 @@ def check_ids(df: DataFrame, name: str | None, *measures: Column) -> list[Any]:
     rows, present, distinct, *measured = df.agg(*counts, *measures).collect()[0]
     if rows != present or present != distinct:
         raise InputError(
-            f"Column {name} does not name the rows",
-            allowed="an id without nulls and duplicates",
-            got=f"{rows - present} nulls and {present - distinct} duplicates in {rows} rows",
-            do="Choose another --id, or leave it out to name rows by file and position",
+            f"Column {name} cannot be the id: it has {rows - present} nulls and "
+            f"{present - distinct} duplicates in {rows} rows",
+            do="Choose another --id, or leave it out to identify rows by file and position",
         )
     return measured
 

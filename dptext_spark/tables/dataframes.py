@@ -137,38 +137,38 @@ def privatize(
     counts: ReleaseCounts | None = None,
     show: bool = True,
 ) -> DataFrame:
-    """Sanitize columns of a frame; lazy but for one narrow pass that checks the ids.
+    """Sanitize columns of a frame; lazy, except for one narrow pass that checks the ids.
 
     Recomputing the result gives the same words again: noise is a function of key, id and content.
-    In a notebook the guarantee and its scope are printed below the cell. ``counts`` receives what
-    was done to the words, with the first action on the result.
+    In a notebook the guarantee and its scope are printed below the cell. The first action on the
+    result fills ``counts``.
 
     Args:
         mechanism: ``Laplace(epsilon=15)``, or ``"laplace"`` with ``epsilon=15``.
-        id: Column that names each row: integer or string, unique, without nulls. Neither row order
-            nor ``monotonically_increasing_id`` will do: they change when Spark recomputes the
+        id: Column that identifies each row: integer or string, unique, without nulls. Do not use
+            row order or ``monotonically_increasing_id``: they change when Spark recomputes the
             frame.
         text: String columns to sanitize. A field inside a column is named by its path:
             ``payload.message`` in a struct, ``turns[].text`` in the elements of an array; so for
             ``tokens``, ``keep``, ``id``.
         tokens: ``array<string>`` columns to sanitize.
-        keep: Columns that pass as they are; ``*`` for all that are not sanitized, but for that of
-            slots.
-        policy: What becomes of words besides the noise, such as
+        keep: Columns that are released unchanged; ``*`` for all that are not sanitized, except the
+            column of slots.
+        policy: Everything about words except the noise, e.g.
             ``TextPolicy(oov="drop", protect="content")``; by default all words are protected, and
-            unknown ones are masked.
-        release_words: Output only the first that many releasable words.
+            unknown words are masked.
+        release_words: Allow only this number of releasable words in the output, the first ones.
         search: How the nearest word is found: ``exact``, ``ivf`` at its default recall, or a search
             itself.
-        row_budget: What each row may lose at most: its epsilon follows from its number of words,
-            and the mechanism's is the largest that a row gets. ``50`` or
-            ``"50:within=3,delta=1e-6"`` will do.
+        row_budget: Largest privacy loss of a row: its epsilon follows from its number of words,
+            and the mechanism's is the largest that a row gets. For example ``50`` or
+            ``"50:within=3,delta=1e-6"``.
         key: A key or the path of its file, for a repeatable release; by default a fresh one that is
             never written.
         name: With a key: the name of what is released, such as the table and its date. Equal ids
             and texts under one key and name get equal noise.
         trust_id: Skip the check of the ids. Rows of one id show whether their texts are equal.
-        show: False prints nothing in a notebook.
+        show: Print the guarantee in a notebook.
 
     Returns:
         The sanitized and kept columns and fields, in the frame's order, under their names, types

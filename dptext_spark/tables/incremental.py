@@ -285,7 +285,7 @@ class GrowingRun(TableRun):
         if is_gone and storage.below(checkpoint, _COUNTS):
             raise ConfigError(
                 f"The output {output}, to which new files are to be added, is gone",
-                do=f"Bring it back, or remove the checkpoint {checkpoint} as well to begin anew",
+                do=f"Restore it, or also remove the checkpoint {checkpoint} to start again",
             )
 
 

@@ -45,7 +45,7 @@ class LedgerFolder:
             if not entries:
                 return Ledger()
             raise ConfigError(
-                f"The folder {self.path} is no ledger",
+                f"The folder {self.path} is not a ledger",
                 allowed="a folder that a ledger began, or one that does not exist yet",
                 do="Choose another --ledger",
             )

@@ -116,8 +116,8 @@ class LedgerRun:
                 "protected",
                 allowed="with --budget: what they let out of the same rows",
                 got="; ".join(exposed),
-                do="Protect it as before; or leave out --budget once: then it is out, and the "
-                "report says so",
+                do="Use the earlier policy; or run once without --budget to accept it, which the "
+                "report says",
             )
 
     def preview(self, rows: DataFrame) -> None:

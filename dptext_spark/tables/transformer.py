@@ -57,8 +57,8 @@ def _row_budget_json(value: Any) -> dict[str, Any]:
 class TextPrivatizer(Transformer, DefaultParamsReadable["TextPrivatizer"], DefaultParamsWritable):
     """Sanitizes columns of a frame; its parameters are the arguments of :func:`privatize`.
 
-    A saved stage has neither the key nor its place: set ``key`` again after loading. A stage
-    without a key and without a ``name`` makes a fresh key at each call of ``transform``.
+    A saved stage contains neither key nor path: set ``key`` again after loading. A stage without a
+    key and without a ``name`` makes a fresh key at each call of ``transform``.
 
     Raises:
         ConfigError: A parameter is wrong or missing, or a ``name`` has no key.

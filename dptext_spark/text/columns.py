@@ -189,8 +189,7 @@ def check_positions(data_type: pa.DataType, column: str) -> None:
             f"Column {column} cannot hold the positions of slots",
             allowed="array<struct<start: int, end: int>>, the end exclusive",
             got=f"{column}, {data_type}",
-            do="Give positions, not texts: a text does not say where it stands. Parse JSON before "
-            "the run",
+            do="Give positions, not texts. Parse JSON before the run",
         )
 
 

@@ -232,9 +232,9 @@ class Slots(Protection):
     name = "slots"
     scope = (
         "Only words inside the slots of {source} that the vocabulary has are covered; words "
-        "outside the slots are released as they are. Letters next to a slot belong to it. The "
-        "output shows where slots stand, how many words they have, and which rows have none that "
-        "can be read; the choice of the marked words is not covered."
+        "outside the slots are released unchanged. Letters next to a slot belong to it. The output "
+        "shows the positions of slots, how many words they have, and which rows have none that can "
+        "be read; the choice of the marked words is not covered."
     )
     unknown = "Words inside the slots that the vocabulary lacks"
 
@@ -270,7 +270,7 @@ TOKENIZER: Final = partial(
 IDENTIFIERS: Final = partial(
     WORD,
     MaskIdentifiers(),
-    description="what identifiers become: mask, mask:TYPE,TYPE, surrogate:LABEL, off or "
+    description="what to do with identifiers: mask, mask:TYPE,TYPE, surrogate:LABEL, off or "
     "TYPE=ACTION,TYPE=ACTION",
 )
 """A parameter of all that must know which words may be output."""
@@ -279,12 +279,14 @@ OWN_PATTERNS: Final = partial(
     WORD,
     None,
     validate_default=True,
-    description="TOML file of your own identifiers: types, words, an allow list",
+    description="TOML file of own identifiers: types, words, an allow list",
 )
 """Another one."""
 
 NUMBER_POLICY: Final = partial(
-    WORD, "mask", description="numbers of more than two figures: mask, or words of the vocabulary"
+    WORD,
+    "mask",
+    description="what to do with numbers of more than two digits: mask, or treat as words",
 )
 """Another one."""
 
@@ -300,24 +302,24 @@ class PolicyParameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     oov: Annotated[OovPolicy, "NAME"] = WORD(
-        Mask(), description=f"unknown words: {', '.join(OovPolicy.forms())}"
+        Mask(), description=f"what to do with unknown words: {', '.join(OovPolicy.forms())}"
     )
     protect: Annotated[Protection, "NAME"] = WORD(
         AllWords(),
-        description="perturbed words: all, content (no stop words), slots:COLUMN, "
+        description="words that get noise: all, content (not stop words), slots:COLUMN, "
         "slots (of --spans-by)",
     )
     layout: Annotated[Layout, Layout.forms] = WORD(
         SingleSpaces(),
-        description="kept around words: nothing (words), or punctuation, symbols and capitals "
-        "(keep)",
+        description="what to keep around words: nothing (words), or punctuation, symbols and "
+        "capitals (keep)",
     )
     tokenizer: Annotated[Segmentation, Segmentation.forms] = TOKENIZER()
     identifiers: Annotated[Identifiers, "POLICY"] = IDENTIFIERS()
     identifier_patterns: Annotated[UserPatterns, "FILE"] | None = OWN_PATTERNS()
     numbers: NumberPolicy = NUMBER_POLICY()
     mask_spans: Annotated[str, "COLUMN"] | None = WORD(
-        None, description="column of spans to mask, e.g. names that a detector found"
+        None, description="column of spans to mask, e.g. names from a detector"
     )
     spans_by: Annotated[Detector, "DETECTOR"] | None = WORD(
         None,
@@ -382,7 +384,7 @@ class PolicyParameters(BaseModel):
 
 
 class TextPolicy(PolicyParameters):
-    """What tokens are, which are perturbed, what replaces unknown ones, and what surrounds them.
+    """How texts are split, which words get noise, and what becomes of all other characters.
 
     Parameters are the options of ``dptext privatize`` by name, with ``_`` for ``-``:
     ``TextPolicy(oov="drop", protect="slots:where", mask_spans="names")``. All that are wrong are

@@ -268,7 +268,7 @@ def _icu_breaker(version: str) -> Callable[[str], Iterable[str]]:
     here = icu_version()
     if here != version:
         raise ConfigError(
-            "Texts would be cut by another ICU than where the run began",
+            "This host has another version of ICU than the driver",
             allowed=f"ICU {version}",
             got=f"ICU {here}",
             do="Install one version of icu4py everywhere",

@@ -236,11 +236,15 @@ THREE = npy(vectors_of(3))
         (THREE, b"a\nb\nc\nsecretword\n", "differ in length.*3 words.*4 lines; row 4"),
         (THREE, b"secretword\nb\nsecretword\n", "row 3: .*duplicate"),
         (npy(np.float64([[1, 2], [3, 1e300]])), b"a\nb\n", "row 2: .*too large"),
-        (npy(np.arange(6).reshape(3, 2)), b"a\nb\nc\n", "no matrix of vectors.*int64"),
-        (npy(vectors_of(3)[0]), b"a\nb\nc\n", r"no matrix of vectors.*\(3,\)"),
-        (npy(np.array([[{}, 1]], dtype=object), allow_pickle=True), b"a\n", "no whole .npy file"),
+        (npy(np.arange(6).reshape(3, 2)), b"a\nb\nc\n", "not a matrix of vectors.*int64"),
+        (npy(vectors_of(3)[0]), b"a\nb\nc\n", r"not a matrix of vectors.*\(3,\)"),
+        (
+            npy(np.array([[{}, 1]], dtype=object), allow_pickle=True),
+            b"a\n",
+            "not a complete .npy file",
+        ),
         *(
-            (cut, b"a\nb\nc\n", "no whole .npy")
+            (cut, b"a\nb\nc\n", "not a complete .npy")
             for cut in (THREE[:-1], THREE + b"\0", THREE[:20], b"x")
         ),
     ],

@@ -102,7 +102,7 @@ def test_topics_are_read_from_lines_and_from_toml(tmp_path):
         "b.txt": ("a: b\na: c\n", "Line 2 of the topics is wrong"),
         "c.txt": ("# none\n", "has no topic"),
         "d.toml": ("food = 5\n", "Topic food must be a list of words"),
-        "e.toml": ("food = [\n", "The topics are no TOML"),
+        "e.toml": ("food = [\n", "The file of topics is not TOML"),
     }
     for name, (content, message) in faults.items():
         (tmp_path / name).write_text(content)

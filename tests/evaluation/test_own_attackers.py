@@ -112,12 +112,12 @@ def module(tmp_path, monkeypatch):
         ),
         (
             "own_attackers_of_a_test:Other",
-            "Class Other of --attacker is no attacker.*a subclass of",
+            "Class Other of --attacker is not an attacker.*a subclass of",
         ),
         ("own_attackers_of_a_test:Abstract", "lacks methods.*without guess, learn"),
         ("own_attackers_of_a_test:Unnamed", "has no name of its own"),
         ("taken_of_a_test:Copy", "name of attacker Copy is taken by InContext"),
-        ("strongest_of_a_test:Copy", "has a name that no attacker may have"),
+        ("strongest_of_a_test:Copy", "has a name that is not allowed"),
         ("silent_of_a_test:Copy", "Attacker copy lacks knows"),
     ],
 )

@@ -199,7 +199,7 @@ REFUSED = [
     case("a tar in gzip", "g.tgz", tarred(text(among())), "a tar archive. Unpack it"),
     case("a zip of several files", "glove.6B.zip", zipped(**{"50d.txt": b"a 1", "100d.txt": b"a 1"}),
          "Got: 50d.txt, 100d.txt. Unpack it and take one"),
-    case(".npz", "g.npz", zipped(**{"arr_0.npy": b"\x93NUMPY"}), "no whole .npy file"),
+    case(".npz", "g.npz", zipped(**{"arr_0.npy": b"\x93NUMPY"}), "not a complete .npy file"),
     case("a zip that is cut", "g.zip", zipped(**{"g.txt": text(among())})[:-9], "line 1: the file is cut"),
     case("bzip2 that is cut", "g.bz2", bz2.compress(text(among()))[:-9], "line 1: the file is cut"),
     case("a last number that is cut", "g.txt", text(among())[:-2], "line 30: the file is cut.*line break"),

@@ -250,7 +250,7 @@ def test_a_public_corpus_makes_the_prior(release, small, topics, tmp_path):
         ({"topics": "absent.txt"}, "topics absent.txt cannot be read"),
         ({}, "nothing to estimate"),
         ({"in_context": True, "words": "5"}, "Give --features and --public-corpus"),
-        ({"by": ["text"], "words": "5"}, "--text column makes no groups"),
+        ({"by": ["text"], "words": "5"}, "--text column cannot be used for groups"),
         ({"time": "day:hour", "words": "5"}, "--time has a wrong value"),
     ],
 )

@@ -253,7 +253,7 @@ def test_no_word_of_a_text_leaves_the_job(undisturbed):
 @pytest.mark.parametrize(
     ("rows", "given", "message"),
     [
-        ({"id": [1, 1], "text": TEXTS[:2]}, {}, "does not name the rows"),
+        ({"id": [1, 1], "text": TEXTS[:2]}, {}, "cannot be the id"),
         ({"id": [1], "text": ["strange"]}, {}, "no word of the attacked rows is perturbed"),
         (
             {"id": ["T1"], "text": TEXTS[:1]},

@@ -272,7 +272,10 @@ def test_columns_and_ids_that_cannot_be_used(dptext, ring, ball, table, tmp_path
             dptext(source, "--text", "s.x", "--embedding", ring.path),
             r"Fields inside columns.*Got: s\.x\.",
         ),
-        (dptext(source, "--vector", "v", "--id", "id"), "Got: 1 nulls and 1 duplicates in 3 rows"),
+        (
+            dptext(source, "--vector", "v", "--id", "id"),
+            "it has 1 nulls and 1 duplicates in 3 rows",
+        ),
         (
             dptext(table, "--text", "text", "--embedding", ball.path),
             "has no vectors to release.*geometry poincare",

@@ -52,7 +52,7 @@ POINCARE = "poincare --output new --pairs "
         (PRIVATIZE + "--text text --reports filed", "The report filed/private/report.json exists"),
         (PRIVATIZE + "--text text --id id --output-format table", "Option --reports is missing"),
         (PRIVATIZE + "--text text --output {in}/new", "inside one another"),
-        (PRIVATIZE + "--text text --embedding nowhere", "This is no embedding bundle"),
+        (PRIVATIZE + "--text text --embedding nowhere", "This is not an embedding bundle"),
         (PRIVATIZE + "--text text --embedding {damaged}", "vectors.npy of the bundle is damaged"),
         (
             PRIVATIZE + "--text text --key-file {open} --name s --embedding nowhere",
@@ -71,7 +71,7 @@ POINCARE = "poincare --output new --pairs "
         (PRIVATIZE + "--text text --ledger {in}/ledger", "inside one another"),
         ("ledger show nowhere", "There is no ledger nowhere"),
         (VECTORS + "--keep nope", "Got: nope"),
-        (VECTORS + "--text text --embedding nowhere", "This is no embedding bundle"),
+        (VECTORS + "--text text --embedding nowhere", "This is not an embedding bundle"),
         (
             CALIBRATE + "--embedding {ball} --epsilon 6",
             "calibrate: Mechanism laplace does not work",

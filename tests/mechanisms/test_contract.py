@@ -288,7 +288,7 @@ def test_the_row_epsilons_of_a_mechanism(small, ball):
             assert 0.8 * 5.0 < words * at.guarantee(small).loss(2.0) <= 5.0
     for kind in (Hyperbolic, HyperbolicIcdm):
         with pytest.raises(
-            ConfigError, match=f"{kind.name} cannot keep to a row budget.*exponential"
+            ConfigError, match=f"{kind.name} cannot be used with a row budget.*exponential"
         ):
             kind(epsilon=9.0).row_epsilons(budget, ball)
     assert mechanism("exponential", epsilon=9.0).row_epsilons(budget, ball).epsilon(5) == 0.5

@@ -80,7 +80,7 @@ def test_a_path_stands_for_its_bundle(small):
 @pytest.mark.parametrize(
     ("parts", "error", "message"),
     [
-        ({"embedding": "no/such/bundle"}, BundleError, "no embedding bundle"),
+        ({"embedding": "no/such/bundle"}, BundleError, "not an embedding bundle"),
         ({"embedding": None}, ConfigError, "the path of its bundle; got NoneType"),
         ({"mechanism": "laplace"}, ConfigError, "epsilon is missing"),
         (

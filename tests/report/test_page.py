@@ -125,7 +125,7 @@ def test_the_page_of_an_evaluation_has_its_answer_first(thirds, target, tmp_path
             (text, rest, True)
             for text in ("in-context", "Nothing released, or random words", "The original")
         ),
-        *((text, rest, True) for text in ("Words that stay", "Proven.")),
+        *((text, rest, True) for text in ("Unchanged words", "Proven.")),
         *((text, rest, True) for text in ("Linked to their originals", "Rows with the word")),
     ):
         assert (said in where) == when, said

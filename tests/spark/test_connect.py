@@ -321,7 +321,7 @@ def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(
         refusals,
         (
             "The output table lake.shown exists",
-            "The view lake.some can give other rows each time",
+            "The view lake.some can give different rows each time",
             "The input table lake.absent cannot be read",
             "Got: --where.",
             "Got: --output-format parquet.",

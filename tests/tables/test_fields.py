@@ -149,9 +149,7 @@ def test_every_element_and_field_has_noise_of_its_own(spark, ring):
     options = GIVEN | {"mechanism": TINY, "key": KEY, "name": LABEL, "id": "meta.id"}
     frame = frame.withColumn("meta", F.struct("id")).drop("id")  # ids may be fields
     out = privatize(frame, embedding=ring, text=names, keep="turn.note", **options)
-    with pytest.raises(
-        InputError, match=r"meta\.id does not name the rows.*2 duplicates in 4 rows"
-    ):
+    with pytest.raises(InputError, match=r"meta\.id cannot be the id.*2 duplicates in 4 rows"):
         privatize(frame.union(frame), embedding=ring, text=names, **options | {"trust_id": False})
     rows = out.collect()
     released = [turn[field] for row in rows for turn in row["turns"] for field in ("text", "note")]
@@ -248,13 +246,13 @@ def without_structs(value):
         ),
         (
             {"tokens": "notes", "keep": "notes[]"},
-            r"both sanitized and kept raw\. Got: notes and notes\[\]",
+            r"both sanitized and kept\. Got: notes and notes\[\]",
         ),
         (
             {"text": "notes[] nope", "keep": "gone", "id": "idd", "slots": "m"},
             "Got: nope, gone, idd, m",
         ),
-        ({"keep": "id"}, "No column is to be sanitized"),
+        ({"keep": "id"}, "No column to sanitize was given"),
     ],
 )
 def test_wrong_fields_are_refused_at_once(options, message):

@@ -126,7 +126,7 @@ def test_what_goes_out_raw_that_was_protected_is_refused_under_a_budget(release,
     # And a permitted release of one row that lifts the watch for all.
     release({**ROWS, 0: "the w01", 1: "the w02"}, budget=50.0)
     said = "stop words of column text (protected in release 1)"
-    with pytest.raises(ConfigError, match=rf"Got: {re.escape(said)}\. .*leave out --budget once"):
+    with pytest.raises(ConfigError, match=rf"Got: {re.escape(said)}\. .*run once without --budget"):
         release(budget=50.0, protect="content")
     assert states(ledger()) == ["committed", "withdrawn"]
     release(protect="content", where="id = 0")
@@ -333,7 +333,7 @@ def test_a_damaged_ledger_is_told(release, ledger, tmp_path):
     events = tmp_path / "ledger" / "events"
     (events / "notes.txt").write_text("")
     refused(r"The ledger is damaged.* Got: notes\.txt")
-    refused("is no ledger", ledger=events)
+    refused("is not a ledger", ledger=events)
 
 
 @pytest.mark.usefixtures("light")

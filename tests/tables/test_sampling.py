@@ -1,6 +1,7 @@
 """The look before a run: which words count as known, of which rows, and that it is told before a write."""
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -28,6 +29,7 @@ from dptext_spark.word_reader import WordReader
 from tests.helpers.tables import run_table, write_table
 
 CHINESE = "\u6211\u559c\u6b22\u5403\u82f9\u679c"
+ROOT = Path(__file__).parents[2]
 FATE = "They become [MASK]."
 OF = "of column text, in a sample of 1,000 rows, are"
 
@@ -203,7 +205,9 @@ def test_many_columns_have_one_warning_of_a_kind(small):
         unspaced.startswith("95% of the letters of column a,")
         and "; in 1 other column (b) more" in unspaced
     )
-    assert unknown.startswith("69.0% of the words of column c49,") and unknown.endswith(FATE)
+    assert unknown.startswith("69.0% of the words of column c49,")
+    assert f"{FATE} 100,000 words" in unknown and unknown.endswith("see docs/guide/embeddings.md.")
+    assert (ROOT / "docs/guide/embeddings.md").exists()
     assert "; in 59 other columns (c48, c47, c46, c45, c44, 54 more) more than 10%. " in unknown
     assert identified == (
         "Column c0 has identifiers (1 email), in a sample of 9 rows; so have 59 other columns "

@@ -187,7 +187,7 @@ def test_a_filter_does_not_change_what_rows_become(options, tmp_path):
     assert sorted_rows(tmp_path / "few") == wanted
     assert report.facts["rows"] == len(wanted) == len({row["text"] for row in wanted}) == 16
     none = options | {"output": tmp_path / "none", "id": "id", "keep": ["id"]}
-    with pytest.raises(InputError, match="does not name the rows"):
+    with pytest.raises(InputError, match="cannot be the id"):
         run_table(**none, where="id < 2")
     with pytest.raises(InputError, match="No row of the input meets the filter"):
         run_table(**none, where="id > 50")

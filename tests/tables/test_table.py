@@ -218,7 +218,7 @@ def test_ids_are_checked_first(dptext, tmp_path, monkeypatch):
     source = write_table(tmp_path / "in.parquet", {"id": [1, 1, None], "text": texts(3)})
     for owner, name in ((Sample, "__call__"), (OutputTable, "write_reports"), (Parquet, "write")):
         monkeypatch.setattr(owner, name, None)
-    message = "Column id does not name the rows.*1 nulls and 1 duplicates in 3 rows"
+    message = "Column id cannot be the id: it has 1 nulls and 1 duplicates in 3 rows"
     for mode in ((), ("--dry-run",)):
         assert refused(dptext(source, "--id", "id", *mode), message)
 

@@ -52,7 +52,7 @@ class CatalogTable(Format):
             has_other_rows = not is_settled(df)
         if has_other_rows:
             raise InputError(
-                f"The view {place} can give other rows each time",
+                f"The view {place} can give different rows each time",
                 do="Write it as a table, and give that",
             )
         return TableSource(place=place, read=df, partitions=partitions)

@@ -66,7 +66,7 @@ class Delta(LakehouseFormat):
         table = self.existing(storage)
         if table is None:
             raise InputError(
-                f"The input {self.place} is no Delta table", allowed="a folder with a _delta_log"
+                f"The input {self.place} is not a Delta table", allowed="a folder with a _delta_log"
             )
         _check_readable(table, self.place)
         with library_errors(f"The log of the Delta table {self.place} cannot be read", InputError):

@@ -130,7 +130,7 @@ class LakehouseFormat(Format):
         table, folder = self.existing(storage), self.place if self.has_path else None
         if table is None and folder and storage.exists(folder):
             raise ConfigError(
-                f"The output {self.place} exists and is no {self.name} table",
+                f"The output {self.place} exists and is not a table of format {self.name}",
                 do="Choose another --output, or remove it by hand if it may go",
             )
         if table is not None and self.mode == "error":

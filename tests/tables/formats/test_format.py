@@ -210,7 +210,7 @@ CSV = {"format": "csv"}
         ),
         ({"output-format": "Orc"}, "The format is unknown"),
         ({"mode": "append"}, "--mode append cannot write format parquet. Allowed: .*table"),
-        ({"mode": "append", **GROW}, "--incremental and --mode append do not go together"),
+        ({"mode": "append", **GROW}, "--incremental and --mode append cannot be combined"),
         (
             {"format": "iceberg", **GROW},
             "--incremental cannot read format iceberg.*--where.*--mode append",
@@ -308,7 +308,7 @@ def test_tables_by_name_that_cannot_be_read_or_added_to(options, tmp_path, spark
             ({}, "do not fit .*Got: text is string in the output and absent in the table"),
             ({"input": "lake.db.t"}, r"lake.db.t cannot be read.*--packages: io.delta"),
             ({"output": "spark_catalog.lake.queries"}, "is the input"),
-            ({"input": "lake.seen", "output": "lake.x"}, "can give other rows each time"),
+            ({"input": "lake.seen", "output": "lake.x"}, "can give different rows each time"),
             ({"input": f"parquet.`{plain}`", "output": "lake.x"}, "cannot be read"),
         ]:
             with pytest.raises((ConfigError, InputError), match=message):

@@ -248,7 +248,7 @@ def test_a_shallow_clone_is_read_from_where_its_log_says(deltas, spark, prefix):
         ),
         ({}, ask_for_a_feature, "somethingNew"),
         ({}, remove_files, "The files of the table .* cannot be read. Got: no such file"),
-        ({}, lambda table: (table / "_delta_log").rename(table / "log"), "is no Delta table"),
+        ({}, lambda table: (table / "_delta_log").rename(table / "log"), "is not a Delta table"),
     ],
 )
 def test_delta_tables_that_cannot_be_read(deltas, spark, options, change, message):
@@ -273,7 +273,7 @@ def test_delta_tables_that_cannot_be_written(deltas, spark, table):
         (place("more"), "append", "Got: writer feature domainMetadata"),
         (place("rules"), "append", "delta.constraints.positive"),
         (place("kept"), "overwrite", "delta.appendOnly, with --mode overwrite"),
-        (str(table), "error", "exists and is no delta table"),
+        (str(table), "error", "exists and is not a table of format delta"),
     ):
         with pytest.raises(ConfigError, match=message):
             Delta(out, mode=mode).check_place(Storage(spark))

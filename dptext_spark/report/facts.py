@@ -428,10 +428,12 @@ def coverage(columns: Mapping[str, Any]) -> Facts:
 def token_counts(counts: Any, oov: str) -> Facts:
     """Return what was done to the words of a column, under a policy for unknown ones."""
     facts = counts._asdict()
-    marks = dict(zip(MARKS, map(facts.pop, MARKS), strict=True))
-    left = {kind: facts.pop(f"left_{kind}") for kind in PIECES}
+    marks = {kind: facts.pop(kind) for kind in MARKS}
+    pieces = {}
+    for kind in PIECES:
+        pieces[kind] = facts.pop(f"left_{kind}")
     unknown = {"policy": oov, "tokens": counts.out_of_vocabulary}
-    return {**facts, "out_of_vocabulary": unknown, "marks": marks, "left": left}
+    return {**facts, "out_of_vocabulary": unknown, "marks": marks, "left": pieces}
 
 
 def describe_counts(rows: int, columns: Mapping[str, Facts], added_rows: int | None = None) -> str:

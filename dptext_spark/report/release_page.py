@@ -155,7 +155,7 @@ def release_page(facts: Facts) -> str:
         lines.append(f"<h2>{escape(section.title)}</h2>")
         lines += map(_block, section.blocks)
     lines.append("<h2>Decision</h2>")
-    lines += [f'<p class="sign">{label}</p>' for label in _SIGNED]
+    lines += map('<p class="sign">{}</p>'.format, _SIGNED)
     return "\n".join([*lines, "</body>\n</html>\n"])
 
 

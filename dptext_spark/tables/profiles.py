@@ -77,7 +77,9 @@ class Profile:
 
     def to_json(self) -> dict[str, Any]:
         """Return the column as JSON-ready values."""
-        counts = {name: self.counts[name] for name in ("values", "nulls", "distinct", "words")}
+        counts = {}
+        for name in ("values", "nulls", "distinct", "words"):
+            counts[name] = self.counts[name]
         identifiers = {kind: self.counts[kind] for kind in TYPES if self.counts[kind]}
         row: dict[str, Any] = {
             "column": self.name,

@@ -396,7 +396,9 @@ def count_rows_named(df: DataFrame, kept: Sequence[str], rows: int) -> dict[str,
         alone.append(column.cast("string"))
     hashes = [F.xxhash64(*alone), *(F.xxhash64(column) for column in alone)]
     parts = 1 << max(0, (rows - 1) // NAMED_ROWS).bit_length()
-    numbered = [F.struct(F.lit(n).alias("column"), h.alias("hash")) for n, h in enumerate(hashes)]
+    numbered = []
+    for number, value in enumerate(hashes):
+        numbered.append(F.struct(F.lit(number).alias("column"), value.alias("hash")))
     values = df.select(F.explode(F.array(*numbered)).alias("v")).select("v.*")
     shared_values = values.where(F.pmod("hash", F.lit(parts)) == 0).groupBy("column", "hash")
     unique = shared_values.count().where("count = 1").groupBy("column").count()

@@ -235,8 +235,8 @@ def main(
 ) -> None:
     rows_of_table = pq.read_table(table, columns=[text, label])
     places = shared.evenly(rows, len(rows_of_table))
-    public_places = np.setdiff1d(np.arange(len(rows_of_table)), places)
-    public_texts = rows_of_table.take(public_places)[text].to_pylist()
+    public_rows = np.setdiff1d(np.arange(len(rows_of_table)), places)
+    public_texts = rows_of_table.take(public_rows)[text].to_pylist()
     rows_of_table = rows_of_table.take(places)
     world = World(
         texts=rows_of_table[text].to_pylist(),

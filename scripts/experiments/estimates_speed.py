@@ -27,6 +27,7 @@ from dptext_spark.options import PrivatizeOptions
 from dptext_spark.release import Release
 from dptext_spark.report.facts import Report, release_facts
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.withheld import NONE
 from dptext_spark.spark.session import session
 from scripts.experiments import shared
 
@@ -86,11 +87,11 @@ def write_table(folder: Path, embedding: Embedding, words: int) -> None:
     folder.mkdir()
     rng = np.random.default_rng(1)
     names = np.array(embedding.words.to_pylist())
-    prior = rank_prior(embedding)
+    prior = rank_prior(embedding, NONE)
     for number in range(FILES):
         rows = words // ROW_WORDS // FILES
         ids = rng.choice(len(prior), size=(rows, ROW_WORDS), p=prior)
-        texts = [" ".join(row) for row in names[ids].tolist()]
+        texts = [*map(" ".join, names[ids].tolist())]
         groups = [f"g{row % GROUPS}" for row in range(rows)]
         pq.write_table(pa.table({"text": texts, "group": groups}), folder / f"{number}.parquet")
 
@@ -119,7 +120,7 @@ def main(
                 mechanism=mechanism(spec, epsilon=epsilon),
                 embedding=embedding,
                 search=ExactSearch.over(embedding, channel_outputs),
-                prior=rank_prior(embedding),
+                prior=rank_prior(embedding, NONE),
             )
             with measured(f"channel of {spec}, {channel_words:,} x {channel_outputs:,}"):
                 source.matrix(folder / "channels")

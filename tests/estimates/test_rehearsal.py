@@ -7,6 +7,7 @@ from dptext_spark.estimates.frames import rank_prior
 from dptext_spark.estimates.rehearsal import Rehearsal
 from dptext_spark.mechanisms import Exponential
 from dptext_spark.search.exact import ExactSearch
+from dptext_spark.search.withheld import NONE
 
 LISTS = {"low": [f"w{i}" for i in range(8)], "one": ["w30"]}
 MECHANISM = Exponential(epsilon=3.0)
@@ -22,7 +23,7 @@ def rehearsed(small, mechanism):
 def private(small):
     """Shares of words that are not those of the prior, and what comes of such words."""
     rng = np.random.default_rng(1)
-    shares = rank_prior(small) * rng.exponential(1.0, len(small.words))
+    shares = rank_prior(small, NONE) * rng.exponential(1.0, len(small.words))
     shares /= shares.sum()
     words = rng.choice(len(shares), TOKENS, p=shares)
     bound = MECHANISM.bind(small, ExactSearch.over(small, 200))
@@ -49,7 +50,7 @@ def test_without_a_release_there_is_the_public_prior(small, private):
     """Rejects a floor that looks at outputs."""
     _, outputs = private
     rehearsal = rehearsed(small, None)
-    expected = rank_prior(small) @ rehearsal.topics.members
+    expected = rank_prior(small, NONE) @ rehearsal.topics.members
     assert np.allclose(rehearsal.topics.weights[outputs[:50]], expected)
     counts = np.bincount(outputs, minlength=len(small.words))
-    assert np.allclose(rehearsal.words(counts), TOKENS * rank_prior(small))
+    assert np.allclose(rehearsal.words(counts), TOKENS * rank_prior(small, NONE))

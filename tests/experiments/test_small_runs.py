@@ -242,7 +242,7 @@ def test_estimates_are_nearer_to_the_originals_than_counts(tmp_path):
         texts=texts,
         labels=np.array(labels),
         embedding=embedding,
-        others=[text for text in every_text if text not in texts],
+        public_texts=[text for text in every_text if text not in texts],
     )
     configured = mechanism("exponential", epsilon=3.0)
     ((released,),) = shared.releases(world.original, [configured], embedding)

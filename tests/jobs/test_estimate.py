@@ -212,6 +212,21 @@ def test_features_keep_the_other_columns(release, small, tmp_path):
     assert all(len(row["vector"]) == 50 for row in rows if row["id"] != 7)
 
 
+def test_features_in_context_are_of_all_outputs_of_a_row(release, small, tmp_path):
+    """Rejects vectors of single outputs, and a run that does not say how far it trusts the corpus."""
+    corpus = write_table(tmp_path / "corpus.parquet", {"text": sentences(80, 3)})
+    given = {"public_corpus": str(corpus)}
+    run(release, small, tmp_path / "a", features=str(tmp_path / "single"), **given)
+    facts, text = run(
+        release, small, tmp_path / "b", features=str(tmp_path / "rows"), in_context=True, **given
+    )
+    single = {row["id"]: row["vector"] for row in rows_of(tmp_path / "single")}
+    rows = {row["id"]: row["vector"] for row in rows_of(tmp_path / "rows")}
+    assert {*rows} == {*single} and rows[7] is None
+    assert rows[0] != pytest.approx(single[0], abs=1e-3)
+    assert 0.0 <= facts["trust"] <= 1.0 and "all outputs of a row" in text
+
+
 def test_a_public_corpus_makes_the_prior(release, small, topics, tmp_path):
     """Rejects a corpus that nothing reads: words that it has leak less."""
     corpus = write_table(tmp_path / "corpus.parquet", {"text": sentences(50, 2)})
@@ -234,6 +249,7 @@ def test_a_public_corpus_makes_the_prior(release, small, topics, tmp_path):
         ({"words": "5", "where": "id = 7"}, "no word that the mechanism could have given"),
         ({"topics": "absent.txt"}, "topics absent.txt cannot be read"),
         ({}, "nothing to estimate"),
+        ({"in_context": True, "words": "5"}, "Give --features and --public-corpus"),
         ({"by": ["text"], "words": "5"}, "--text column makes no groups"),
         ({"time": "day:hour", "words": "5"}, "--time has a wrong value"),
     ],

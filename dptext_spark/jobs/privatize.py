@@ -213,11 +213,10 @@ def _sanitized(
     if longest is not None:  # of no rows there is none
         facts["row_lengths"] = {"median": sums.get(MEDIAN), "longest": longest, "sample": None}
     if any(isinstance(action, Surrogate) for action in release.policy.actions.values()):
-        with progress(table.spark, "Counting tags"):
-            # The table is there: that it cannot be read again fails no run.
-            with suppress(InputError):
-                texts = table.output.texts(table.spark, table.columns.sanitized)
-                facts["tags"] = tags_of(count_tags(texts))
+        # The table is there: that it cannot be read again fails no run.
+        with progress(table.spark, "Counting tags"), suppress(InputError):
+            texts = table.output.texts(table.spark, table.columns.sanitized)
+            facts["tags"] = tags_of(count_tags(texts))
     if count_unique:
         rows_with_rare_words = {few: sums[singled_out(few)] or 0 for few in FEW}
         facts["singled_out"] = rows_singled_out(rows_with_rare_words, sums["rows"])

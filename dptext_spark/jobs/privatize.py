@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ from dptext_spark.arguments import naming_arguments
 from dptext_spark.bars import progress, stage
 from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import all_of
+from dptext_spark.errors import InputError, all_of
 from dptext_spark.evaluation.facts import FILE as EVALUATION
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
@@ -212,7 +213,8 @@ def _sanitized(
     if longest is not None:  # of no rows there is none
         facts["row_lengths"] = {"median": sums.get(MEDIAN), "longest": longest, "sample": None}
     if any(isinstance(action, Surrogate) for action in release.policy.actions.values()):
-        with progress(table.spark, "Counting tags"):
+        # The table is there: that it cannot be read again fails no run.
+        with progress(table.spark, "Counting tags"), suppress(InputError):
             texts = table.output.texts(table.spark, table.columns.sanitized)
             facts["tags"] = tags_of(count_tags(texts))
     if count_unique:

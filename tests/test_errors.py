@@ -49,8 +49,8 @@ FILES = {
         pytest.param(lambda: "\n".join(table([[NAME, NAME]])), 2, 1, id="a table"),
         pytest.param(
             lambda: PrivatizeOptions.of({**FILES, "text": "t"}).finish(None),
-            3,
-            3,
+            4,
+            4,
             id="where results lie",
         ),
     ],

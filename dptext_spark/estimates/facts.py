@@ -28,9 +28,9 @@ _FEATURES: Final = (
     "frequencies of the whole table. The threat model counts on attackers who do this, and more."
 )
 _IN_CONTEXT: Final = (
-    "Vectors and words of rows are what anyone can infer from all outputs of a row. What the public "
-    "corpus says of which word follows which counts {:.0%}: so far neighbouring outputs bear it "
-    "out. The threat model counts on attackers who do this, and more."
+    "Vectors and words of rows are what anyone can infer from all outputs of a row. The "
+    "order of words in the public corpus is trusted to {:.0%}, as far as neighbouring outputs "
+    "agree with it. The threat model counts on attackers who do this, and more."
 )
 
 

@@ -103,8 +103,8 @@ class BallNoise(NoiseMechanism):
 
     def row_epsilons(self, budget: RowBudget, embedding: Embedding) -> Never:
         raise ConfigError(
-            f"Mechanism {self.name} cannot be used with a row budget: long rows need a smaller loss "
-            "than it has",
+            f"Mechanism {self.name} cannot be used with a row budget: long rows need a smaller "
+            "loss than it has",
             do="Use a mechanism that allows every epsilon, such as exponential",
         )
 

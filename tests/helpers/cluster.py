@@ -27,8 +27,11 @@ from dptext_spark.spark.java import ensure_java
 PATIENCE: Final = 300.0
 """Seconds until what must happen counts as failed; nothing is measured."""
 
-QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for a minute: compiling less is quicker."""
+QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+"""For JVMs that live for some minutes: compiling less is quicker.
+
+With one tier Java would keep 48 MB of compiled code, throw it away and compile it again.
+"""
 
 # In the environment of all that a cluster starts, and of what that starts in turn: so it is found again.
 _MARK: Final = "DPTEXT_CLUSTER"

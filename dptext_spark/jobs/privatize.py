@@ -40,6 +40,7 @@ from dptext_spark.spark.failures import FAILED, spark_errors
 from dptext_spark.spark.session import leased
 from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, column_counts, singled_out
 from dptext_spark.tables.dataframes import sent
+from dptext_spark.tables.fields import Field, quoted
 from dptext_spark.tables.incremental import CUT_OFF, GrowingRun, GrowingTable
 from dptext_spark.tables.ledger_run import LedgerRun
 from dptext_spark.tables.partitioning import Partitioning
@@ -148,10 +149,13 @@ def _check_rows(table: Table) -> Facts | None:
     if not unchanged or table.grows:
         table.input.check_rows()
         return None
-    (rows,) = table.input.check_rows(F.count(F.lit(1)))
+    field = Field.find(table.input.df.schema, columns.sanitized[0])[0]
+    # Without a column of the files Spark refuses to look for malformed rows of text files.
+    column = quoted(str(field.path[0]))
+    rows, _ = table.input.check_rows(F.count(F.lit(1)), F.count(column))
     if not rows:
         return None
-    counts = count_rows_named(table.input.df, unchanged, rows)
+    counts = count_rows_named(table.input.df, unchanged, rows, read=column)
     return rows_named(counts, has_id=columns.id in columns.keep)
 
 

@@ -390,8 +390,12 @@ def _count_words(
     yield pa.RecordBatch.from_pydict({"word": word_ids, "rows": total[word_ids]})
 
 
-def count_rows_named(df: DataFrame, kept: Sequence[str], rows: int) -> dict[str, Any]:
+def count_rows_named(
+    df: DataFrame, kept: Sequence[str], rows: int, *, read: Column
+) -> dict[str, Any]:
     """Count in one pass the rows whose values in kept columns no other row has, together and alone.
+
+    A column of the files is ``read`` besides: partition columns alone are in none of them.
 
     Values go between machines as hashes. Where the table has more than ``NAMED_ROWS`` rows, a share
     of the hashes is looked at, each with all of its rows.
@@ -403,7 +407,10 @@ def count_rows_named(df: DataFrame, kept: Sequence[str], rows: int) -> dict[str,
         if None in field.path:  # inside an array, which counts whole
             column = quoted(str(field.path[0]))
         alone.append(column.cast("string"))
-    hashes = [F.xxhash64(*alone), *(F.xxhash64(column) for column in alone)]
+    # A null leaves a hash as it is: which columns are null is hashed, too.
+    nulls = [column.isNull() for column in alone]
+    hashes = [F.xxhash64(*alone, *nulls), *(F.xxhash64(column) for column in alone)]
+    hashes.append(F.xxhash64(read.isNull()))
     parts = 1 << max(0, (rows - 1) // NAMED_ROWS).bit_length()
     numbered = []
     for number, value in enumerate(hashes):
@@ -412,7 +419,7 @@ def count_rows_named(df: DataFrame, kept: Sequence[str], rows: int) -> dict[str,
     shared_values = values.where(F.pmod("hash", F.lit(parts)) == 0).groupBy("column", "hash")
     unique = shared_values.count().where("count = 1").groupBy("column").count()
     counts = {row["column"]: row["count"] * parts for row in unique.collect()}
-    together, *by_column = [min(rows, counts.get(number, 0)) for number in range(len(hashes))]
+    together, *by_column = [min(rows, counts.get(number, 0)) for number in range(len(kept) + 1)]
     return {
         "rows": rows,
         "together": together,

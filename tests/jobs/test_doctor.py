@@ -37,7 +37,7 @@ def test_what_is_wrong_is_said_at_once(tmp_path):
     result = doctor("--embedding", tmp_path, "--key-file", key, "--output", tmp_path / "file" / "o")
     assert result.exit_code == 1
     for part in (
-        "bundle        FAILED  This is no embedding bundle.",
+        "bundle        FAILED  This is not an embedding bundle.",
         "key file      FAILED  The key file ",
         "output        FAILED  Nothing can be written next to ",
         "3 of 9 checks failed. Got: bundle, key file, output.",

@@ -223,7 +223,7 @@ def test_features_in_context_are_of_all_outputs_of_a_row(release, small, tmp_pat
     single = {row["id"]: row["vector"] for row in rows_of(tmp_path / "single")}
     rows = {row["id"]: row["vector"] for row in rows_of(tmp_path / "rows")}
     assert {*rows} == {*single} and rows[7] is None
-    assert rows[0] != pytest.approx(single[0], abs=1e-3)
+    assert rows[0] != pytest.approx(single[0], abs=1e-5)
     assert 0.0 <= facts["trust"] <= 1.0 and "all outputs of a row" in text
 
 

@@ -193,11 +193,11 @@ def test_a_dry_run_writes_nothing(dptext, ring, table, tmp_path):
     for said in (
         "Guarantee of narrow, wide",
         "Guarantee of text",
-        f"written except the report: {report}",
+        f"release.html and the report: {report}",
     ):
         assert said in result.output
     assert "Rows:" not in result.output and json.loads(report.read_text())["rows"] is None
-    assert {*hashes(tmp_path)} == {*before, "r/private/report.json"}
+    assert {*hashes(tmp_path)} == {*before, "r/private/report.json", "r/release.html"}
 
 
 def test_a_hostile_table(dptext, ring, tmp_path):

@@ -174,9 +174,7 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(server, ring, tmp_p
     assert before.startswith("Nothing is counted yet.")
     assert after.startswith("Rows: 6\ntext: 48 words: ") and "\nturns[].text: 48 words: " in after
     assert re.match(r"InputError: The input table lacks columns.*Got: nope", found["refusals"][0])
-    assert re.match(
-        r"InputError: Column id does not name the rows.*6 duplicates", found["refusals"][1]
-    )
+    assert re.match(r"InputError: Column id cannot be the id.*6 duplicates", found["refusals"][1])
     assert found["sends"] == 1  # of a session's calls the first alone sends the bundle
     # The server has the bundle once, and shows no key.
     (root,) = (server.folder / "host").glob("dptext-spark-*")
@@ -204,7 +202,7 @@ def test_a_connect_session_gives_the_words_of_the_privatizer(server, ring, tmp_p
 HEAD = """
 import json, os, sys, threading, time
 import psutil
-from dptext_spark import DptextError, privatize_table
+from dptext_spark import DptextError, TextPolicy, privatize_table
 from dptext_spark.tables.input_table import InputTable
 from dptext_spark.spark import session
 from pyspark.sql import SparkSession
@@ -251,7 +249,7 @@ def interrupted(*_):
 given = dict(ledger=f"{folder}/ledger", budget=1.5)
 ledger = [release("out0", **given, dry_run=True), os.path.exists(f"{folder}/ledger")]
 for n, other in enumerate((
-    {}, {}, dict(epsilon=1.2), dict(epsilon=0.25, oov="fail"),
+    {}, {}, dict(epsilon=1.2), dict(epsilon=0.25, policy=TextPolicy(oov="fail")),
     dict(ledger="/proc/self/cwd/other"), dict(ledger="/proc/other"),  # each side's own; nobody's
 ), 1):
     ledger.append(release(f"out{n}", **given | other))
@@ -323,7 +321,7 @@ def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(
             "The output table lake.shown exists",
             "The view lake.some can give different rows each time",
             "The input table lake.absent cannot be read",
-            "Got: --where.",
+            "Got: where.",
             "Got: --output-format parquet.",
             "Got: --mode overwrite.",
             "Got: --reports dbfs:/reports.",

@@ -226,15 +226,15 @@ def without_structs(value):
         ),
         (
             {"text": "dotted.name", "slots": "notes[]"},
-            r"does not lie in the same.*Got: dotted\.name",
+            r"is not in the same array.*Got: dotted\.name",
         ),
         (
             {"text": "dotted.name", "tokens": "notes", "slots": "id"},
-            r"in one column.*dotted\.name, notes",
+            r"spans of one column.*dotted\.name, notes",
         ),
         ({"text": "dotted.name", "slots": "notes"}, "Got: notes, .*Give positions, not texts"),
         ({"text": "dotted.name", "slots": "brackets[]"}, "cannot hold the positions.*, string"),
-        ({"text": "notes[]", "tokens": "notes"}, r"inside one another\. Got: notes\[\] in notes"),
+        ({"text": "notes[]", "tokens": "notes"}, r"contain each other\. Got: notes\[\] in notes"),
         ({"text": "notes[] notes[]"}, r"named twice.*Got: notes\[\]"),
         (
             {"text": "payload.message", "keep": "payload"},
@@ -283,7 +283,7 @@ AMBIGUOUS = struct(
     ("twice", STRING),
     ("twice", STRING),
 )
-TWO_WAYS = r"as a column's, and as the path.*Got: {}\. Rename"
+TWO_WAYS = r"both that of a column and the path.*Got: {}\. Rename"
 
 
 @pytest.mark.parametrize(

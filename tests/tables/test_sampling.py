@@ -60,16 +60,16 @@ def test_rows_that_kept_columns_name_uniquely_are_counted(spark):
     """Rejects distinct values for unique ones, rows with null left out, and maps that are refused."""
     rows = [(1, "a", None, {"k": [1]}), (1, "b", 1.0, {"k": [1]}), (1, "b", 1.0, {"k": [2]})]
     frame = spark.createDataFrame(rows, "x int, y string, z double, m map<string, array<int>>")
-    counts = count_rows_named(frame, ["x", "y", "z", "m"], 3)
+    counts = count_rows_named(frame, ["x", "y", "z", "m"], 3, read=F.col("x"))
     assert counts == {
         "rows": 3,
         "together": 3,
         "alone": {"x": 0, "y": 1, "z": 1, "m": 1},
         "share": 1.0,
     }
-    assert count_rows_named(frame, ["x", "y"], 3)["together"] == 1
+    assert count_rows_named(frame, ["x", "y"], 3, read=F.col("x"))["together"] == 1
     numbers = spark.range(4000).selectExpr("id", "id div 2 as pair")
-    estimated = count_rows_named(numbers, ["id", "pair"], 3 * NAMED_ROWS)
+    estimated = count_rows_named(numbers, ["id", "pair"], 3 * NAMED_ROWS, read=F.col("id"))
     assert estimated["share"] == 0.25 and estimated["alone"]["pair"] == 0
     # Of 4,000 hashes a quarter: 5 standard deviations are 548 rows.
     assert abs(estimated["alone"]["id"] - 4000) < 548

@@ -92,7 +92,7 @@ def test_what_may_be_handed_on_has_no_counts_and_the_rest_a_place_of_its_own(dpt
         "release-words": None,
         "row-budget": None,
     }
-    others |= {"epsilon-from-private-rows": False, "numbers": "mask"}
+    others |= {"epsilon-from-private-rows": False, "identifiers": "mask", "numbers": "mask"}
     assert public["options"] == about_words | about_noise | others
     private_words = ("salary", "secret plan", "private place", "key_file", "mergeSchema")
     shown = text + (tmp_path / "out.release.html").read_text()

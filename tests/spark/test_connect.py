@@ -322,9 +322,9 @@ def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(
             "The view lake.some can give different rows each time",
             "The input table lake.absent cannot be read",
             "Got: where.",
-            "Got: --output-format parquet.",
-            "Got: --mode overwrite.",
-            "Got: --reports dbfs:/reports.",
+            "Got: output_format parquet.",
+            "Got: mode='overwrite'.",
+            "Got: reports='dbfs:/reports'.",
         ),
         strict=True,
     ):

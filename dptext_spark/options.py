@@ -346,7 +346,12 @@ class Options(BaseModel):
         return ""
 
     def to_json(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", by_alias=True)
+        """Return the options by name, for reports and results: what a file names is not quoted."""
+        values = self.model_dump(mode="json", by_alias=True)
+        patterns = getattr(self, "identifier_patterns", None)
+        if patterns is not None:  # it may hold names of persons
+            values["identifier-patterns"] = patterns.identity
+        return values
 
 
 # Groups

@@ -279,7 +279,8 @@ class Sanitizer(Displayed):
             slots = as_arrow(slots, "The column of slots")
         owners = id_bytes(ids)
         row_names: list[tuple[bytes, ...]] = [(row_id,) for row_id in owners]
-        if persons is not None:
+        is_of_owner = any(action.of_owner for action in self.release.policy.actions.values())
+        if persons is not None and is_of_owner:
             owners = _owners(as_arrow(persons, "The column of persons"), owners)
         check_lengths(column, len(values), len(ids), "id")
         if slots is not None:
@@ -381,7 +382,9 @@ class Sanitizer(Displayed):
         keys = dict(self.action_keys)
         for code, name in lookup.mark_types().items():
             action = lookup.actions.get(name, MASKED)
-            text = lookup.marker.longest_span(name, tokens.distinct[code].as_py())
+            text = ""
+            if action.of_text:  # patterns look at it once more
+                text = lookup.marker.longest_span(name, tokens.distinct[code].as_py())
             stand_in = partial(action.stand_in, key=keys.get(action))
             if not action.of_owner:
                 of_tokens[code] = stand_in(Span(name, text))

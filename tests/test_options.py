@@ -370,6 +370,19 @@ def test_what_a_report_keeps_of_the_options():
     assert PrivatizeOptions.published >= {"epsilon-from-private-rows", "row-budget"}
 
 
+@pytest.mark.parametrize("command", ["privatize", "evaluate", "calibrate", "estimate"])
+def test_own_patterns_are_named_by_their_hash(command, tmp_path):
+    """Rejects reports and results with the words of the file, which may be names of persons."""
+    values = []
+    for word in ("xanthippe", "ophelia"):
+        file = tmp_path / f"{word}.toml"
+        file.write_text(f'[[types]]\nname = "client"\nwords = ["{word}"]\n')
+        options = COMMANDS[command].of(RIGHT[command] | {"identifier-patterns": str(file)})
+        values.append(options.to_json()["identifier-patterns"])
+        assert word not in str(options.to_json())
+    assert len({*values}) == 2
+
+
 def test_a_new_search_is_one_class(line, monkeypatch):
     """Rejects a release that is searched otherwise than its report says, or without its parameter."""
     monkeypatch.setattr(nearest, "SEARCHES", dict(nearest.SEARCHES))

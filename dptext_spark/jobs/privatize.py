@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -12,10 +11,10 @@ from pyspark.sql import functions as F
 
 from dptext_spark.accounting.row_budget import RowBudget
 from dptext_spark.arguments import naming_arguments
-from dptext_spark.bars import progress, stage
+from dptext_spark.bars import progress, stage, tell
 from dptext_spark.calibration.recall import recall_of
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import InputError, all_of
+from dptext_spark.errors import DptextError, all_of
 from dptext_spark.evaluation.facts import FILE as EVALUATION
 from dptext_spark.guarantee import Guarantee
 from dptext_spark.mechanisms import Mechanism
@@ -217,14 +216,24 @@ def _sanitized(
     if longest is not None:  # of no rows there is none
         facts["row_lengths"] = {"median": sums.get(MEDIAN), "longest": longest, "sample": None}
     if any(isinstance(action, Surrogate) for action in release.policy.actions.values()):
-        # The table is there: that it cannot be read again fails no run.
-        with progress(table.spark, "Counting tags"), suppress(InputError):
-            texts = table.output.texts(table.spark, table.columns.sanitized)
-            facts["tags"] = tags_of(count_tags(texts))
+        facts["tags"] = _tags(table)
     if count_unique:
         rows_with_rare_words = {few: sums[singled_out(few)] or 0 for few in FEW}
         facts["singled_out"] = rows_singled_out(rows_with_rare_words, sums["rows"])
     return facts
+
+
+def _tags(table: Table) -> Facts | None:
+    """Count the tags in a table that was written; None where it cannot be read, which is said.
+
+    The table is there: that its tags are not counted fails no run.
+    """
+    try:
+        with progress(table.spark, "Counting tags"), spark_errors("Tags were not counted"):
+            return tags_of(count_tags(table.output.texts(table.spark, table.columns.sanitized)))
+    except DptextError as error:
+        tell(f"Warning: how many tags the table has is not in the report. {error}")
+    return None
 
 
 @naming_arguments()

@@ -25,13 +25,15 @@ def measured_risk(text: str, release: Release, options: Mapping[str, Any]) -> Fa
         ConfigError: The evaluation is of another embedding, column, policy or setting.
     """
     try:
-        evaluation = json.loads(text)
-        when = evaluation["started"]
-        theirs = evaluation["options"]
-        fingerprint = evaluation["embedding"]["fingerprint"]
-        settings = evaluation["settings"]
-    except (ValueError, KeyError, TypeError):
+        return _quoted(json.loads(text), release, options)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        # Of vectors, of another version, or damaged; what is wrong may quote it.
         raise ConfigError("The --evaluation cannot be read", do=_REMEDY) from None
+
+
+def _quoted(evaluation: Facts, release: Release, options: Mapping[str, Any]) -> Facts:
+    theirs = evaluation["options"]
+    fingerprint = evaluation["embedding"]["fingerprint"]
     if fingerprint != release.embedding.fingerprint:
         raise _other("embedding", release.embedding.fingerprint[:16], str(fingerprint)[:16])
     column = theirs["text"] or theirs["tokens"]
@@ -42,11 +44,11 @@ def measured_risk(text: str, release: Release, options: Mapping[str, Any]) -> Fa
         name = field.replace("_", "-")
         if theirs[name] != options[name]:
             raise _other(f"--{name}", str(options[name]), str(theirs[name]))
-    setting = _setting(settings, release)
+    setting = _setting(evaluation["settings"], release)
     facts = {name: setting[name] for name in ("options", "attacker", "recovered", "recovered_high")}
     for name in ("recovered_floor", "linked", "linked_high", "linked_floor"):
         facts[name] = setting.get(name)
-    facts["started"] = when
+    facts["started"] = evaluation["started"]
     facts["attackers"] = [row["name"] for row in evaluation["attackers"]]
     facts["confidence"] = evaluation["confidence"]
     facts["attacked"] = evaluation["sample"]["attacked"]

@@ -38,6 +38,7 @@ class Action(NamedPolicy, ABC):
     Attributes:
         is_marked: Whether patterns look for the type at all.
         is_shown: Whether something stands in the place of a span.
+        of_text: Whether what comes out depends on the span's text.
         of_owner: Whether what comes out depends on the row or its person.
         reveals: What it lets out besides type and place, in words before a column's name.
     """
@@ -47,6 +48,7 @@ class Action(NamedPolicy, ABC):
     policies: ClassVar[dict[str, type[Action]]] = {}
     is_marked: ClassVar[bool] = True
     is_shown: ClassVar[bool] = True
+    of_text: ClassVar[bool] = True
     of_owner: ClassVar[bool] = False
     reveals: ClassVar[str] = ""
 
@@ -72,6 +74,7 @@ class Mask(Action):
     """A mark with the type's name."""
 
     name = "mask"
+    of_text = False
     scope = ""  # that of all marks
 
     def stand_in(self, span: Span, key: NoiseKey | None) -> str:

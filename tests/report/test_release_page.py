@@ -170,8 +170,26 @@ def test_an_evaluation_of_something_else_is_refused(line, changes, message):
         risk_of(line, evaluated(line, **changes))
     with pytest.raises(ConfigError, match=r"another setting\. Allowed: .*epsilon 3 .*epsilon 2 "):
         risk_of(line, evaluated(line), mechanism=Laplace(epsilon=3))
-    with pytest.raises(ConfigError, match="--evaluation cannot be read"):
-        risk_of(line, "{}")
+
+
+OF_VECTORS = {"options": "--vectors main-axes", "recovered_words": 0.3}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"settings": [OF_VECTORS]}, id="vectors"),
+        pytest.param({"options": {}}, id="options of another version"),
+        pytest.param({"attackers": None}, id="damaged"),
+        pytest.param({"settings": 3}, id="no list"),
+    ],
+)
+def test_an_evaluation_that_cannot_be_quoted_is_one_error(line, change):
+    """Rejects a traceback, which would also quote the file."""
+    for text in ("{}", "[]", "{", json.dumps({**json.loads(evaluated(line)), **change})):
+        with pytest.raises(ConfigError, match="--evaluation cannot be read") as caught:
+            risk_of(line, text)
+        assert caught.value.__suppress_context__
 
 
 def test_rows_that_are_named_uniquely_are_a_line_of_the_private_report(line):

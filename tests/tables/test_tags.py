@@ -66,3 +66,4 @@ def test_a_table_with_actions_and_own_patterns(spark, ring, tmp_path):
     public = (tmp_path / "out.release.json").read_text()
     assert report.facts["identifier_patterns"] in public and "K-[0-9]" not in public
     assert "64 bits" in public and '"tags"' not in public
+    assert "K-[0-9]" not in (tmp_path / "out.private" / "report.json").read_text()

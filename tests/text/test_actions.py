@@ -11,7 +11,7 @@ from dptext_spark import Laplace, Release, Sanitizer, TextPolicy
 from dptext_spark.errors import ConfigError
 from dptext_spark.noise import NoiseKey
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.text.actions import MOST_DAYS
+from dptext_spark.text.actions import MOST_DAYS, Action, Span
 from dptext_spark.text.patterns.calendar import date_of, year_of
 from dptext_spark.text.patterns.names import MARKS
 from tests.helpers import worlds
@@ -230,6 +230,15 @@ def test_each_action_says_what_it_reveals():
         assert re.search(part, said)
     assert "url" not in said.partition("recognizes (")[2].partition(")")[0]
     assert "AS IT IS, OUTSIDE" in " ".join(TextPolicy(identifiers="date=year").describe())
+
+
+@pytest.mark.parametrize("action", ["mask", "drop", "words", "year", "surrogate:a", "shift:a"])
+def test_an_action_says_whether_it_looks_at_the_text(action):
+    """Rejects a tag or a date of no text, and a second search for spans that become plain marks."""
+    acting = Action.of(action)
+    key = acting.key(worlds.KEY)
+    stand_ins = {acting.stand_in(Span("date", text), key) for text in ("12/05/1984", "1/1/2021")}
+    assert (len(stand_ins) == 2) == acting.of_text
 
 
 def test_marks_have_codes_of_their_own():

@@ -77,8 +77,12 @@ class ReadTable:
         return {name: int(value or 0) for name, value in row.asDict().items()}
 
     def texts(self, rows: int) -> tuple[Ints, Ints]:
-        """Return the outputs of some of the rows, ASIDE among them, and where each row starts."""
-        lists = to_arrow(self.frame.select("outputs").limit(rows))["outputs"].combine_chunks()
+        """Return the outputs of some of the rows, ASIDE among them, and where each row starts.
+
+        They are ids of what is released or public, of the same rows however the table is cut.
+        """
+        chosen_rows = self.frame.select("outputs").orderBy(F.xxhash64("outputs")).limit(rows)
+        lists = to_arrow(chosen_rows)["outputs"].combine_chunks()
         outputs = lists.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
         return outputs, np.asarray(lists.offsets.to_numpy() - lists.offsets[0].as_py(), np.int64)
 

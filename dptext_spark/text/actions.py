@@ -175,9 +175,8 @@ class Shift(_OfDates):
         f"Marks of dates have the date moved by up to {MOST_DAYS} days back or forth, such as "
         "[DATE-1984-05-17], by one keyed number of days for all dates of a row, or of a person "
         "where --person is given, in all tables under one key that is kept and the name {label}. "
-        "INTERVALS "
-        "BETWEEN DATES ARE RELEASED AS THEY ARE, OUTSIDE OF THE BOUND; one date that an observer "
-        "knows reveals all others, and the year is known but for one."
+        "INTERVALS BETWEEN DATES ARE RELEASED AS THEY ARE, OUTSIDE OF THE BOUND; one date that an "
+        "observer knows reveals all others, and every year is known to within one."
     )
 
     label: str
@@ -191,7 +190,7 @@ class Shift(_OfDates):
         if date is None or key is None:
             return self.mark(span)
         of_owner = key.derive(span.owner).secret
-        # One of 731 numbers; all are equally likely but for 2^-54.
+        # One of 731 numbers; all are equally likely, to within 2^-54.
         days = int.from_bytes(of_owner[:8], "little") % (2 * MOST_DAYS + 1) - MOST_DAYS
         try:
             moved = date + timedelta(days=days)

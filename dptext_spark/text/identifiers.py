@@ -202,7 +202,7 @@ class Surrogates(_OfTypes):
 
 
 class IdentifiersOff(Identifiers):
-    """Identifiers are words like all others, but for types of a user's own."""
+    """Identifiers are words like all others, except types of a user's own."""
 
     name = "off"
 

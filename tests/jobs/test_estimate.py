@@ -12,7 +12,7 @@ import pytest
 from dptext_spark.errors import DptextError
 from dptext_spark.estimates.cells import cluster_terms, row_values
 from dptext_spark.estimates.frames import Estimation
-from dptext_spark.estimates.on_spark import NULL
+from dptext_spark.estimates.on_spark import NULL, ReadTable
 from dptext_spark.jobs import estimate
 from dptext_spark.options import EstimateOptions
 from dptext_spark.tables.source import own_session
@@ -225,6 +225,19 @@ def test_features_in_context_are_of_all_outputs_of_a_row(release, small, tmp_pat
     assert {*rows} == {*single} and rows[7] is None
     assert rows[0] != pytest.approx(single[0], abs=1e-5)
     assert 0.0 <= facts["trust"] <= 1.0 and "all outputs of a row" in text
+
+
+def test_some_rows_are_the_same_however_the_table_is_cut(spark):
+    """Rejects the first rows of whatever partition is first."""
+    lists = [([number, 40 - number],) for number in range(40)]
+    frame = spark.createDataFrame(lists, "outputs array<int>")
+    looked_at = []
+    for parts in (1, 3):
+        table = ReadTable(frame=frame.repartition(parts), groups=(), has_person=False)
+        outputs, starts = table.texts(10)
+        assert starts.tolist() == [*range(0, 21, 2)]
+        looked_at.append(outputs.tolist())
+    assert looked_at[0] == looked_at[1]
 
 
 def test_a_public_corpus_makes_the_prior(release, small, topics, tmp_path):

@@ -20,7 +20,7 @@ USER: Final = "user"
 """Counts marks of all types of a user's own."""
 
 MARKS: Final = (*TYPES, *OPTIONAL, NUMBER, SPAN, USER)
-"""All marks, but for types of a user's own, which have other names."""
+"""All marks, without types of a user's own, which have other names."""
 
 
 def marked_as(name: str) -> str:

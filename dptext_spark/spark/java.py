@@ -209,9 +209,17 @@ def user_options() -> list[str]:
 def _log_in(gateway: Any) -> None:
     """Log the user in at Hadoop, where it would ask the system and fail."""
     name = unnamed_user()
-    logins = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+    logins = java_class(gateway.jvm, "org.apache.hadoop.security.UserGroupInformation")
     if name is not None and not logins.isSecurityEnabled():  # else a ticket says it
         logins.setLoginUser(logins.createRemoteUser(name))
+
+
+def java_class(jvm: Any, name: str) -> Any:
+    """Return a class of a JVM by its whole name.
+
+    In ``jvm.org.apache.NAME`` py4j would look for classes ``org`` and ``org.apache`` in all jars.
+    """
+    return getattr(jvm, name)
 
 
 def is_submitted() -> bool:
@@ -247,7 +255,8 @@ def _join(conf: SparkConf) -> Any:
     launch: Any = java_gateway.launch_gateway
     gateway = launch()
     # Spark's own settings log more than a hundred lines of a run; those of a cluster or user stay.
-    log4j = gateway.jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration()
+    logs = java_class(gateway.jvm, "org.apache.logging.log4j.LogManager")
+    log4j = logs.getContext(False).getConfiguration()
     place = log4j.getConfigurationSource().getLocation() or "org/apache/spark/"
     if "org/apache/spark/" in place and gateway.jvm.System.getProperty(LOG_LEVEL) is None:
         conf.set(LOG_LEVEL, "WARN")

@@ -216,13 +216,13 @@ class Guarantee(Displayed, Claim):
             )
         if self.delta_num is None:
             lines.append(
-                f"This holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the "
+                f"This holds in exact arithmetic. With random numbers of {UNIFORM_BITS} bits the "
                 "probabilities of outputs differ; for this search it is not bounded by how much."
             )
         else:
             lines.append(
-                f"With uniforms of {UNIFORM_BITS} bits the probabilities of an output are within "
-                f"delta_num = {rounded_up(self.delta_num)} of the proven ones (k outputs: k times "
+                f"With random numbers of {UNIFORM_BITS} bits the probabilities of an output are "
+                f"within delta_num = {rounded_up(self.delta_num)} of the proven ones (k outputs: k times "
                 "that). A factor f except with probability p becomes f except with probability "
                 "p + (1 + f) delta_num. The worst case is that of exact arithmetic."
             )

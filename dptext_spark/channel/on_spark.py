@@ -57,7 +57,7 @@ def channel_of(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PointSource:
-    """What workers make a guesser of; small but for the prior."""
+    """What workers make a guesser of; only the prior is large."""
 
     bundle: Bundle
     mechanism: Mechanism

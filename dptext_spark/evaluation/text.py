@@ -149,7 +149,7 @@ def channel(setting: Facts) -> str:
         return "computed"
     if method == "posteriors":
         difference = max(setting["difference"], 0.0)
-        return f"{points} simulated points; half of them would lose {difference:.2%} of words"
+        return f"{points} simulated points; half of them recover {difference:.2%} of words less"
     return f"{points} counted draws of each word: THE ATTACK IS WEAK"
 
 

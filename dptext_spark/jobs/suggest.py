@@ -53,7 +53,7 @@ def run(options: SuggestOptions) -> Report:
         with stage("Opening the embedding"):
             embedding = Embedding.open(options.embedding)
     spark = own_session(session("dptext suggest"))
-    with spark_errors("The table could not be looked at"):
+    with spark_errors("The columns of the table could not be counted"):
         df = read.open(spark).df
         if options.where is not None:
             df = where(df, options.where)
@@ -83,7 +83,7 @@ def run(options: SuggestOptions) -> Report:
 
 def _table(columns: Sequence[Profile]) -> list[list[str]]:
     """Return a row for each column: what it looks like, and what becomes of it."""
-    rows = [["", "type", "looks like", "distinct", "words", "known", "in the release"]]
+    rows = [["", "looks like", "distinct", "words", "known", "in the release"]]
     for column in columns:
         facts = column.to_json()
         values = max(facts["values"], 1)
@@ -94,7 +94,7 @@ def _table(columns: Sequence[Profile]) -> list[list[str]]:
         words = "-"
         if facts["words"]:
             words = f"{facts['words'] / values:.1f}"
-        row = [column.name, facts["type"], column.looks, f"{facts['distinct'] / values:.0%}"]
+        row = [column.name, column.looks, f"{facts['distinct'] / values:.0%}"]
         rows.append([*row, words, coverage, _FATES[column.looks]])
     return rows
 

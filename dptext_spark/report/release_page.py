@@ -17,7 +17,7 @@ TITLE: Final = "Release of a sanitized table"
 _POLICIES: Final = {
     "oov": "Unknown words",
     "protect": "Words that get noise",
-    "layout": "Around words",
+    "layout": "Layout",
     "numbers": "Numbers",
     "tokenizer": "Tokenizer",
     "release-words": "Words that may be output",
@@ -67,7 +67,7 @@ _LEARNERS: Final = (
     (
         "Those who hold the key, or the private report",
         "whether a guess of a text is right; exact counts",
-        "they stay with those who run the job",
+        "only those who run the job have them",
     ),
 )
 """Who could learn what, and what limits it."""

@@ -328,6 +328,15 @@ def see_log() -> str:
     return f"See Spark's log {_logs[0]}"
 
 
+def lacked_heap() -> bool:
+    """Return whether the JVM wrote to its log that its heap was too small."""
+    with suppress(OSError):
+        return "OutOfMemoryError: Java heap space" in "".join(
+            log.read_text(errors="replace") for log in _logs
+        )
+    return False
+
+
 def remove_logs() -> None:
     """Remove this user's logs of runs that failed: a later one went well."""
     for log in Path(tempfile.gettempdir()).glob(f"{_LOG}*{_FAILED}"):

@@ -241,7 +241,7 @@ class Guarantee(Displayed, Claim):
         if nearest[delta] > WEAK_LOSS:
             return (
                 "This bound is too weak to hide a word even among its nearest neighbours: measure "
-                "how often words are replaced."
+                "what attackers get back, by dptext evaluate."
             )
         if hundredth[delta] > WEAK_LOSS:
             return "This bound is too weak to hide a word among more than its nearest neighbours."

@@ -34,7 +34,7 @@ _NOT_HIDDEN: Final = (
     "others: they get noise, and nothing more.",
 )
 _UNCHANGED: Final = (
-    "The columns {columns} are unchanged. They are quasi-identifiers: data intruders who know "
+    "Unchanged columns: {columns}. They are quasi-identifiers: data intruders who know "
     "these values of a person from elsewhere can find the rows."
 )
 

@@ -222,8 +222,8 @@ class Guarantee(Displayed, Claim):
         else:
             lines.append(
                 f"With random numbers of {UNIFORM_BITS} bits the probabilities of an output are "
-                f"within delta_num = {rounded_up(self.delta_num)} of the proven ones (k outputs: k times "
-                "that). A factor f except with probability p becomes f except with probability "
+                f"within delta_num = {rounded_up(self.delta_num)} of the proven ones (k outputs: k "
+                "times that). A factor f except with probability p becomes f except with probability "
                 "p + (1 + f) delta_num. The worst case is that of exact arithmetic."
             )
         if self.euclidean_epsilon not in (None, self.epsilon):

@@ -26,7 +26,7 @@ PRIVATE: Final = "Facts about private rows, for those who may read them."
 
 
 def release_lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the command of the release that a target recommends, and how to spare evaluated rows."""
+    """Yield the command of the release that a target recommends, and how to spare those rows."""
     if facts["target"] and facts["target"]["command"]:
         yield f"The release: {facts['target']['command']}"
         if facts["options"].get("where"):

@@ -57,7 +57,7 @@ exec {java} "$@"
 """
 _LOG: Final = "dptext-spark-"
 _FAILED: Final = ".failed.log"
-# What this process made: folders that go with it, JAVA_HOMEs and one of sockets; the log of its JVM.
+# What this process made: folders that go with it (JAVA_HOMEs, sockets); the log of its JVM.
 _folders: Final[list[tempfile.TemporaryDirectory[str]]] = []
 _logs: Final[list[Path]] = []
 
@@ -273,7 +273,7 @@ def _launch(conf: SparkConf, *, logged: bool) -> Any:
 
 
 def _use_sockets(conf: SparkConf) -> None:
-    """Let rows go to Python workers through sockets in a folder that only this user may open.
+    """Send rows to Python workers through sockets in a folder that only this user may open.
 
     Spark 4.1 can; unlike a port, such a socket asks nobody for a secret, so the folder is closed to
     others. Where each temporary folder has too long a path, or may not be written, it is a port.

@@ -57,7 +57,7 @@ exec {java} "$@"
 """
 _LOG: Final = "dptext-spark-"
 _FAILED: Final = ".failed.log"
-# What this process made: folders that go with it, JAVA_HOMEs and one of sockets; the log of its JVM.
+# What this process made: folders that go with it (JAVA_HOMEs, sockets); the log of its JVM.
 _folders: Final[list[tempfile.TemporaryDirectory[str]]] = []
 _logs: Final[list[Path]] = []
 
@@ -282,7 +282,7 @@ def _launch(conf: SparkConf, *, logged: bool) -> Any:
 
 
 def _use_sockets(conf: SparkConf) -> None:
-    """Let rows go to Python workers through sockets in a folder that only this user may open.
+    """Send rows to Python workers through sockets in a folder that only this user may open.
 
     Spark 4.1 can; unlike a port, such a socket asks nobody for a secret, so the folder is closed to
     others. Where each temporary folder has too long a path, or may not be written, it is a port.
@@ -362,6 +362,15 @@ def see_log() -> str:
         with suppress(OSError):
             _logs[0] = _logs[0].rename(_logs[0].with_suffix(_FAILED))
     return f"See Spark's log {_logs[0]}"
+
+
+def lacked_heap() -> bool:
+    """Return whether the JVM wrote to its log that its heap was too small."""
+    with suppress(OSError):
+        return "OutOfMemoryError: Java heap space" in "".join(
+            log.read_text(errors="replace") for log in _logs
+        )
+    return False
 
 
 def remove_logs() -> None:

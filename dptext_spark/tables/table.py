@@ -132,8 +132,8 @@ class Table:
         if dropped:
             remarks.insert(
                 0,
-                f"The input is partitioned by {', '.join(dropped)}, the output is not: pass "
-                "these columns through with --keep to keep the folders.",
+                f"The input is partitioned by {', '.join(dropped)}, the output is not: name "
+                "these columns with --keep to keep the folders.",
             )
         _, changed_settings = LEASE.get((None, []))
         if changed_settings:

@@ -25,10 +25,20 @@ def test_settings_of_a_session_that_starts(monkeypatch):
     assert "log4j2" in options and defaults["spark.master"] == "local[3]"
     assert defaults["spark.io.encryption.enabled"] == "true"
     given = {"spark.master": "local[1]", "spark.driver.extraJavaOptions": "-Dmine=1"}
+    given["spark.driver.memory"] = "9g"
     with session_settings(given):
         settings = session_module.local_settings(USER_SETTINGS.get())
     assert settings == defaults | given | {"spark.driver.extraJavaOptions": f"{options} -Dmine=1"}
     assert not USER_SETTINGS.get()
+
+
+@pytest.mark.parametrize(("gigabytes", "heap"), [(2, "1024m"), (12, "3072m"), (500, "4096m")])
+def test_the_heap_is_a_quarter_of_the_memory_within_limits(monkeypatch, gigabytes, heap):
+    """Rejects Spark's own 1 GiB on a large machine, and one that has no room for anything else."""
+    pages = {"SC_PHYS_PAGES": gigabytes << 18, "SC_PAGE_SIZE": 1 << 12}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    settings = session_module.local_settings({})
+    assert settings["spark.driver.memory"] == settings["spark.driver.maxResultSize"] == heap
 
 
 @pytest.mark.spark

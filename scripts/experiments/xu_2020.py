@@ -68,9 +68,9 @@ PAPER: Final = {
 }
 LAMBDAS: Final = tuple(PAPER["N_w"])
 
-TEXT_LAMBDAS: Final = (0.0, 0.5, 1.0)
-TEXT_EPSILONS: Final = (5.0, 10.0, 15.0, 20.0)
-BETWEEN: Final = (7.5, 12.5, 17.5)
+TEXT_LAMBDAS: Final = (0.0, 1.0)
+TEXT_EPSILONS: Final = (10.0, 15.0, 20.0)
+BETWEEN: Final = (5.0, 7.5, 12.5, 17.5)
 """More of them for lambda = 0, to compare at equal shares of words that stay."""
 
 Statistics: TypeAlias = dict[str, Floats]

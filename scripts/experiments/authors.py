@@ -66,13 +66,13 @@ def main(
     attackers = {}
     rows = []
     for count in authors:
-        chosen = frozenset(most_mails[:count])
-        attackers[chosen] = Attackers.of(of_authors(train, chosen))
-        tested = of_authors(test, chosen)
+        names = frozenset(most_mails[:count])
+        attackers[names] = Attackers.of(of_authors(train, names))
+        tested = of_authors(test, names)
         chance = np.mean([author == most_mails[0] for _, author in tested])
-        setting = [f"{len(chosen)} authors, {len(tested)} mails"]
+        setting = [f"{len(names)} authors, {len(tested)} mails"]
         rows.append([*setting, "chance", "", f"{chance:.3f}", "", ""])
-        shares = attackers[chosen].shares(tested, attackers[chosen].learned)
+        shares = attackers[names].shares(tested, attackers[names].learned)
         rows.append([*setting, "original mails", "", *shares])
     for (name, policy), spec, value in product(POLICIES.items(), specs, epsilon):
         release = Release.open(
@@ -84,10 +84,10 @@ def main(
         sanitizer = Sanitizer.open(release, KEY)
         shadow = sanitized(sanitizer, train, "known")
         released = sanitized(sanitizer, test, "released")
-        for chosen, attacker in attackers.items():
-            adapted = regression(of_authors(shadow, chosen))
-            shares = attacker.shares(of_authors(released, chosen), adapted)
-            rows.append([f"{len(chosen)} authors, {name}", spec, f"{value:g}", *shares])
+        for names, attacker in attackers.items():
+            adapted = regression(of_authors(shadow, names))
+            shares = attacker.shares(of_authors(released, names), adapted)
+            rows.append([f"{len(names)} authors, {name}", spec, f"{value:g}", *shares])
     columns = ("words perturbed", "mechanism", "ε", "Koppel", "regression", "adaptive regression")
     click.echo(markdown(columns, rows))
 

@@ -290,7 +290,7 @@ def sparse_dimension(places: int, entries: float, beta: float, delta: float) -> 
 
 
 def of_bags(bags: Floats) -> Iterator[str]:
-    """Yield what noise does to the distances of bags, with the Delta that is proven and the paper's."""
+    """Yield errors of distances of noisy bags, by the Delta that is proven and the paper's."""
     entries = float(np.count_nonzero(bags, axis=1).mean())
     rows = sparse_dimension(PLACES, entries, TABLE_BETA, DELTA)
     matrix = gaussian_projection(0, rows, PLACES)
@@ -340,8 +340,8 @@ def vectors(bundle: Path, data: Path) -> None:
 def kgrams(data: Path) -> None:
     """Print how long noise is on bags of k-grams, and what it leaves of their distances."""
     texts = pq.read_table(data)["text"].to_pylist()
-    chosen = [texts[row] for row in shared.evenly(KGRAM_TEXTS, len(texts))]
-    for piece in of_bags(kgram_bags(chosen)):
+    sampled_texts = [texts[row] for row in shared.evenly(KGRAM_TEXTS, len(texts))]
+    for piece in of_bags(kgram_bags(sampled_texts)):
         click.echo(piece)
 
 

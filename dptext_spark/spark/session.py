@@ -50,9 +50,24 @@ _LOCAL_SETTINGS: Final = {
 }
 
 
+PORTS: Final = (
+    "Rows went to Python workers and back through ports of each host's loopback address, which "
+    "root can listen to. Since Spark 4.1 spark.python.unix.domain.socket.enabled=true avoids that."
+)
+"""A remark for those who run the job."""
+
+
 def is_connect(spark: SparkSession) -> bool:
     """Return whether a session is a client of Spark Connect: without a JVM, a context and RDDs."""
     return not hasattr(spark, "sparkContext")
+
+
+def uses_ports(spark: SparkSession) -> bool:
+    """Return whether rows go to Python workers through ports; False where it is not known."""
+    if is_connect(spark):
+        return False
+    value = spark.sparkContext.getConf().get(java.SOCKETS, "false")
+    return str(value).lower() != "true"
 
 
 _TURN: Final = RLock()

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from dptext_spark.bars import progress
 from dptext_spark.options import TableOptions
 from dptext_spark.report.facts import Facts, has_arrays, key_scope
-from dptext_spark.spark.session import LEASE
+from dptext_spark.spark.session import LEASE, PORTS, uses_ports
 from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import TableColumns, Worker
 from dptext_spark.tables.formats.format import FORMATS
@@ -125,6 +125,8 @@ class Table:
     def _private_remarks(self, partitioning: Partitioning) -> list[str]:
         """Return what those who run the job learn of partitions and settings."""
         remarks = list(partitioning.private_remarks)
+        if uses_ports(self.spark):
+            remarks.append(PORTS)
         partitions = self.output.written.partitions
         dropped = [name for name in self.input.source.partitions if name not in partitions]
         if dropped:

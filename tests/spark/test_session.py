@@ -5,8 +5,9 @@ import signal
 import subprocess
 from types import SimpleNamespace
 
+import psutil
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkContext, accumulators
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
@@ -47,6 +48,24 @@ def test_settings_of_a_session_that_runs(spark):
         assert spark.conf.get(name) == "3"
     assert "Got: spark.driver.memory, spark.hadoop.fs.s3a.secret.key." in str(caught.value)
     assert "spark-submit" in str(caught.value) and "hunter2" not in str(caught.value)
+
+
+@pytest.mark.spark
+def test_no_python_worker_listens_at_a_port(spark, monkeypatch):
+    """Rejects sockets that are set and not used, and a remark that is missing where there are none."""
+    if not hasattr(accumulators, "AccumulatorUnixServer"):
+        pytest.skip("Spark before 4.1 has ports alone")
+    spark.range(2).mapInArrow(lambda batches: batches, "id long").collect()
+    daemons = []
+    for process in psutil.process_iter(["cmdline"]):
+        if "pyspark.daemon" in (process.info["cmdline"] or []):
+            is_ours = spark.sparkContext._gateway.proc.pid in [p.pid for p in process.parents()]
+            daemons += [process] if is_ours else []
+    assert daemons
+    assert not any(daemon.net_connections("inet") for daemon in daemons)
+    assert not session_module.uses_ports(spark)
+    monkeypatch.setattr(java, "SOCKETS", "spark.python.no.such.setting")
+    assert session_module.uses_ports(spark)
 
 
 @pytest.mark.usefixtures("signals_as_before")

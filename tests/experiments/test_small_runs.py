@@ -261,8 +261,8 @@ def test_estimates_are_nearer_to_the_originals_than_counts(tmp_path):
     assert estimated > 1.3 * counted
     other = world.analysis("exponential", 4.5, released, tmp_path / "channels")
     wrong = replace(other, source=analysis.source)  # its noise, and the other epsilon's topics
-    assert 0.92 <= estimates.coverage(world, analysis, 3, 300) <= 0.98
-    assert estimates.coverage(world, wrong, 3, 300) < 0.7
+    assert 0.92 <= estimates.coverage(world, [analysis], 3, 300) <= 0.98
+    assert estimates.coverage(world, [wrong], 3, 300) < 0.7
     learned = estimates.classes(world, analysis, released)
     assert learned["in context"] > learned["released words"]
 

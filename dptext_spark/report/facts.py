@@ -117,6 +117,7 @@ def embedding_json(embedding: Embedding) -> Facts:
         "dimension": manifest.dimension,
         "geometry": manifest.geometry,
         "normalization": manifest.normalization,
+        "precision": manifest.precision,
     }
 
 

@@ -308,10 +308,10 @@ def _reopen(path: Path, fingerprint: str, parts: tuple[Part, ...]) -> Embedding:
 def fingerprint(manifest: Manifest, words: pa.StringArray, forms: pa.StringArray) -> str:
     """Hash all that a guarantee depends on, without the source's name and derived arrays.
 
-    It is over layout version, geometry, normalization, words, release flags and the file of vectors,
-    whose header has their precision. The layout
-    version is 2 where all words that can be found are their own lookup forms, else 3: there texts
-    have other words than by a bundle of layout 2, so their noise must be different.
+    It is over layout version, geometry, normalization, words, release flags and the file of
+    vectors, whose header has their precision. The layout version is 2 where all words that can be
+    found are their own lookup forms, else 3: there texts have other words than by a bundle of
+    layout 2, so their noise must be different.
 
     Words are not hashed by their Parquet bytes, which change with the version of Arrow. Each word
     is its length (8 bytes, little-endian), its UTF-8 and a byte 1 if it may be output, else 0.

@@ -9,7 +9,9 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import make_lists
 from dptext_spark.errors import BundleError
+from dptext_spark.geometry.products import gamma, words_times
 from dptext_spark.mechanisms import mechanism
+from dptext_spark.mechanisms.exponential import NearByScreening
 from dptext_spark.options import EmbeddingOptions
 from dptext_spark.sealing import sealed, unsealed
 from dptext_spark.search.codes import CodedWords
@@ -94,6 +96,29 @@ def test_mechanisms_release_the_same_words_by_the_same_uniforms(spec, pair):
         del guarantee["fingerprint"]
         released.append((bound(inputs, uniforms.copy()).tolist(), guarantee))
     assert released[0] == released[1]
+
+
+def test_bounds_of_distances_and_products_are_those_of_single_precision(pair):
+    """Rejects differences in half precision, and scores of another product than single precision's."""
+    _, single = pair
+    rng = np.random.default_rng(5)
+    words = rng.integers(1100, size=4000)
+    rows = rng.integers(1000, size=4000)
+    bounds = []
+    for embedding in pair:
+        near = NearByScreening(
+            metric=embedding.space.metric(),
+            half_norms=embedding.space.half_norms[:1000],
+            release_words=1000,
+        )
+        bounds.append(np.array(near.bounds(words, rows)))
+    np.testing.assert_array_equal(*bounds)
+    points = rng.standard_normal((70, 24)).astype(np.float32)
+    exact = np.abs(single.vectors).astype(np.float64) @ np.abs(points).T.astype(np.float64)
+    for embedding in pair:
+        products = words_times(embedding.vectors, points)
+        errors = np.abs(products - single.vectors.astype(np.float64) @ points.T.astype(np.float64))
+        assert products.dtype == np.float32 and (errors <= gamma(24) * exact).all()
 
 
 @pytest.mark.parametrize("normalize", ["none", "unit"])

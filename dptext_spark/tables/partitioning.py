@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+import numpy as np
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -37,7 +38,7 @@ _MOST_TASKS: Final = 10_000
 _FILE: Final = 1 << 28
 # So many files are not too many, however small.
 _FEW_FILES: Final = 16
-_TASK_KEY: Final = "__dptext_file_number"
+_NUMBER: Final = "__dptext_file_number"
 _PLACE: Final = "__dptext_place"
 # Words of a row where no sample says more; and what a row costs besides them.
 _WORDS: Final = 20.0
@@ -80,10 +81,7 @@ class Partitioning:
         plan = self.planned(rows, row_id)
         position = _position(rows)
         if plan is None or not plan.shuffles:
-            rows = rows.drop(*position)
-            if plan is not None and plan.tasks < plan.partitions:
-                rows = rows.coalesce(plan.tasks)
-            return rows
+            return rows.drop(*position)
         keys: list[Any] = [*position]
         if not position:
             self.keeps_order = False
@@ -100,7 +98,7 @@ class Partitioning:
         position = _position(rows)
         counts = self._counts(rows, row_id, position)
         seconds_of_row = self._seconds_of_row()
-        seconds = [count * seconds_of_row for count in counts]
+        seconds = [count * seconds_of_row for count in counts if count]
         files = None
         if self.sample is not None and self.sample.row_bytes is not None:
             files = max(1, math.ceil(sum(counts) * self.sample.row_bytes / _FILE))
@@ -108,7 +106,7 @@ class Partitioning:
         cores = spark.sparkContext.defaultParallelism
         if not can_shuffle and planned_tasks(seconds, cores) is not None:
             self.private_remarks = [_NOT_ENCRYPTED]
-        self.plan = Plan.of(sum(counts), seconds, files, cores=cores, can_shuffle=can_shuffle)
+        self.plan = Plan.of(counts, seconds, files, cores=cores, can_shuffle=can_shuffle)
         return self.plan
 
     def gathered(self, rows: DataFrame) -> DataFrame:
@@ -121,13 +119,12 @@ class Partitioning:
         if plan is None or plan.files >= plan.tasks:
             return rows
         numbers = _numbers_of_partitions(rows.sparkSession, plan.files)
-        listed = F.split(F.lit(",".join(map(str, numbers))), ",").cast("array<int>")
-        file = F.floor(F.spark_partition_id() * plan.files / plan.tasks).cast("int")
-        placed = rows.withColumns(
-            {_TASK_KEY: F.element_at(listed, file + 1), _PLACE: F.monotonically_increasing_id()}
-        )
-        gathered = placed.repartition(plan.files, _TASK_KEY).sortWithinPartitions(_PLACE)
-        return gathered.drop(_TASK_KEY, _PLACE)
+        by_task = [numbers[file] for file in plan.files_of_tasks]
+        listed = F.split(F.lit(",".join(map(str, by_task))), ",").cast("array<int>")
+        number = F.element_at(listed, F.spark_partition_id() + 1)
+        placed = rows.withColumns({_NUMBER: number, _PLACE: F.monotonically_increasing_id()})
+        gathered = placed.repartition(plan.files, _NUMBER).sortWithinPartitions(_PLACE)
+        return gathered.drop(_NUMBER, _PLACE)
 
     def _seconds_of_row(self) -> float:
         """Return how long a row takes, as far as is known."""
@@ -137,14 +134,15 @@ class Partitioning:
         return (_ROW + self.row + words * self.word) / _SPEED
 
     def _counts(self, rows: DataFrame, row_id: Column, position: Sequence[str]) -> list[int]:
-        """Count the rows of Spark's partitions, unless the sample has them."""
+        """Count the rows of Spark's partitions, by number, unless the sample has them."""
         if self.sample is not None and self.sample.partition_rows is not None:
             return self.sample.partition_rows
         # Of text formats Spark refuses to read no column at all.
         read = F.lit(0) if position else F.xxhash64(row_id)
         numbered = rows.select(F.spark_partition_id().alias("partition"), read.alias("read"))
         counted = numbered.groupBy("partition").agg(F.count("*").alias("rows"), F.max("read"))
-        return [row["rows"] for row in counted.collect()]  # numbers, no data
+        rows_of = {row["partition"]: row["rows"] for row in counted.collect()}  # numbers, no data
+        return [rows_of.get(number, 0) for number in range(max(rows_of, default=-1) + 1)]
 
 
 def _position(rows: DataFrame) -> list[str]:
@@ -157,15 +155,15 @@ class Plan:
     """Of how many tasks and files a run is."""
 
     rows: int
-    partitions: int  # of Spark's own that have rows
-    tasks: int
+    tasks: int  # that have rows
     files: int  # fewer than tasks where their output is shuffled once more
     shuffles: bool  # whether rows are spread over the tasks
+    shares: tuple[int, ...]  # of the rows that tasks have, by the number of the task
 
     @classmethod
     def of(
         cls,
-        rows: int,
+        counts: Sequence[int],
         seconds: Sequence[float],
         files: int | None,
         *,
@@ -174,21 +172,31 @@ class Plan:
     ) -> Self:
         """Plan a table whose partitions take so long, and whose size asks for so many files.
 
-        Only what takes little time, or another shuffle, makes fewer files: no core waits for them.
+        ``counts`` are the rows of all partitions, ``seconds`` of those that have rows.
+
+        Only another shuffle makes fewer files: a task for each would leave cores without work, and
+        partitions that Spark itself joins may come in another order.
         """
-        partitions = len(seconds)
+        tasks = len(seconds)
+        shares = tuple(counts)
         planned = planned_tasks(seconds, cores)
-        tasks = partitions
+        shuffles = planned is not None and can_shuffle
         if planned is not None and can_shuffle:
             tasks = planned
-        elif planned is None and files is not None:
-            busy = max(files, _TASKS_OF_CORE * cores, math.ceil(sum(seconds) / _PLANNED))
-            if partitions > max(_FEW_FILES, 2 * busy):
-                tasks = busy
+            shares = (1,) * tasks
         if files is None or not can_shuffle or tasks <= max(_FEW_FILES, 2 * files):
             files = tasks
-        shuffles = planned is not None and can_shuffle
-        return cls(rows=rows, partitions=partitions, tasks=tasks, files=files, shuffles=shuffles)
+        rows = sum(counts)
+        return cls(rows=rows, tasks=tasks, files=files, shuffles=shuffles, shares=shares)
+
+    @property
+    def files_of_tasks(self) -> list[int]:
+        """Return the file of each task: equal shares of rows, in the order of tasks."""
+        ends = np.cumsum(self.shares)
+        middles = ends - np.array(self.shares) / 2
+        files = np.floor(middles * (self.files / ends[-1])).astype(np.int64)
+        numbers: list[int] = np.minimum(files, self.files - 1).tolist()
+        return numbers
 
     def files_of(self, most_rows: str) -> int:
         """Return how many files there are if none has more rows; empty for as many as there are."""

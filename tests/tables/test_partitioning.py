@@ -172,25 +172,25 @@ def test_how_many_tasks_are_planned(partitions, cores, expected):
         ([48_000.0], None, 2, True, (1600, 1600, True)),
         ([48_000.0], 3, 2, False, (1, 1, False)),
         ([160.0], 1, 2, True, (16, 16, True)),  # few files
-        ([0.01] * 10_000, 2, 2, True, (16, 16, False)),  # eight tasks for each core
-        ([0.01] * 10_000, 2, 2, False, (16, 16, False)),
-        ([0.01] * 10_000, None, 2, False, (10_000, 10_000, False)),
-        ([0.01] * 10_000, 2, 100, True, (800, 2, False)),
-        ([20.0] * 4000, 5, 100, False, (4000, 4000, False)),  # no core waits for a file
+        ([0.01] * 10_000, 2, 2, True, (10_000, 2, False)),
+        ([0.01] * 10_000, 2, 2, False, (10_000, 10_000, False)),
         ([20.0] * 4000, 5, 100, True, (4000, 5, False)),
+        ([20.0] * 12, 1, 2, True, (12, 12, False)),
     ],
 )
 def test_files_follow_the_table_and_cores_do_not_wait_for_them(
     partitions, files, cores, can_shuffle, expected
 ):
     """Rejects a file for each task, tasks as few as files, and a shuffle that is not encrypted."""
-    plan = Plan.of(99, partitions, files, cores=cores, can_shuffle=can_shuffle)
+    counts = [0, *[9] * len(partitions)]
+    plan = Plan.of(counts, partitions, files, cores=cores, can_shuffle=can_shuffle)
     assert (plan.tasks, plan.files, plan.shuffles) == expected
+    assert plan.shares == ((1,) * plan.tasks if plan.shuffles else tuple(counts))
 
 
 def test_most_rows_of_a_file_make_more_files():
     """Rejects an option that is not counted, and files cut from the whole table."""
-    plan = Plan(rows=1000, partitions=1, tasks=9, files=3, shuffles=True)
+    plan = Plan(rows=1000, tasks=9, files=3, shuffles=True, shares=(1,) * 9)
     assert [plan.files_of(most) for most in ("", "0", "400", "334", "333", "100")] == [
         3,
         3,
@@ -201,15 +201,30 @@ def test_most_rows_of_a_file_make_more_files():
     ]
 
 
+@pytest.mark.parametrize(
+    ("shares", "files", "expected"),
+    [
+        ((1,) * 12, 5, [0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 4, 4]),
+        ((0, 0, 10, 10, 0, 0, 0, 10, 10, 0), 2, [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
+        ((90, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), 3, [1] + [2] * 10),
+        ((1, 1, 1), 1, [0, 0, 0]),
+    ],
+)
+def test_files_have_equal_shares_of_the_rows(shares, files, expected):
+    """Rejects shares of the tasks, whatever their rows, and a file that there is not."""
+    plan = Plan(rows=9, tasks=len(shares), files=files, shuffles=False, shares=shares)
+    assert plan.files_of_tasks == expected
+
+
 def test_what_tasks_write_is_gathered_in_their_order(spark):
     """Rejects rows by turns, files that hash puts together, and rows in another order inside a file."""
     rows = spark.range(0, ROWS, 1, 12)
-    plan = Partitioning(word=1.0, plan=Plan(rows=9, partitions=1, tasks=12, files=5, shuffles=True))
-    gathered = plan.gathered(rows)
+    plan = Plan(rows=ROWS, tasks=12, files=5, shuffles=True, shares=(1,) * 12)
+    gathered = Partitioning(word=1.0, plan=plan).gathered(rows)
     assert gathered.columns == ["id"]
     files = gathered.withColumn("file", F.spark_partition_id()).collect()
     assert [row["id"] for row in files] == [*range(ROWS)]
-    assert [row["file"] for row in files] == [row // 20 * 5 // 12 for row in range(ROWS)]
+    assert [row["file"] for row in files] == [plan.files_of_tasks[row // 20] for row in range(ROWS)]
 
 
 def test_words_and_rows_have_their_cost(spark, tmp_path):

@@ -28,6 +28,7 @@ PEAKS: Final = {
     "executor": "an executor's JVM, resident",
     "worker": "a Python worker, resident",
     "worker, private": "a Python worker, private memory without the matrix",
+    "bundle": "the bundle with its codes, on the host's disk",
     "matrix": "of the matrix, in all workers together",
 }
 
@@ -64,7 +65,6 @@ def main(
             * dimension
             * np.dtype(EuclideanSpace.precisions[kind]).itemsize
             / 1e6,
-            "this host's copy of the bundle with codes, on disk": peaks.pop("bundle"),
         }
         for key, name in PEAKS.items():
             row[name] = peaks.get(key)
@@ -102,11 +102,7 @@ def measured(
             conf={"spark.executor.cores": "1", "spark.executor.memory": "1g"},
             stdout=subprocess.DEVNULL,
         )
-        peaks = watch(job, os.getpid()).peaks
-    copy = Path(tempfile.gettempdir(), f"dptext-spark-{os.getuid()}", bundle.fingerprint)
-    files = [file for file in copy.rglob("*") if file.is_file()]
-    peaks["bundle"] = sum(file.stat().st_size for file in files) / 1e6
-    return peaks
+        return watch(job, os.getpid()).peaks
 
 
 if __name__ == "__main__":

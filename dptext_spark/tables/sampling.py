@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -63,7 +64,7 @@ _LARGER: Final = (
 SOME: Final = 0.01
 """Places per row that look like pieces of identifiers, to warn of."""
 
-_FIRST_WORDS: Final = 64
+_LONG: Final = 2000  # letters of a text that are sanitized to measure the speed
 _REHEARSAL: Final = 1.0  # seconds, about, for which a task sanitizes its sample
 
 _NAMED: Final = 5
@@ -379,7 +380,7 @@ def _sample(
         words = np.sort(batch.words(reader.visible_words)).tolist()
         row_bytes = batch.row.nbytes
         if rehearsed is not None:
-            speed = _speed(shared(rehearsed), batch, reader)
+            speed = _speed(shared(rehearsed), batch)
         # Where this is the end, Spark uses the worker again.
         is_whole = rows <= SAMPLE_ROWS and next(batches, None) is None
         rows = rows if is_whole else None
@@ -393,23 +394,21 @@ def _sample(
     yield pa.RecordBatch.from_pydict({"sample": [json.dumps(sample)]})
 
 
-def _speed(sanitizer: Sanitizer, batch: Batch, reader: WordReader) -> NDArray[np.float64]:
+def _speed(sanitizer: Sanitizer, batch: Batch) -> NDArray[np.float64]:
     """Sanitize rows of a batch; return how many words took how many seconds of processor time, (2,).
 
-    It takes more and more rows until about a second has passed. The first rows, which also load the
-    search, do not count if there are others.
+    It takes more and more rows until about a second has passed. The first row, which also loads the
+    search, does not count if there are others.
     """
-    words = batch.words(reader.visible_words)
     measured: list[tuple[int, float]] = []
     start = 0
-    rows = 1 + int(np.searchsorted(np.cumsum(words), _FIRST_WORDS))
+    rows = 1
     end = time.monotonic() + _REHEARSAL
     with suppress(DptextError):  # of words that fail a run, which is to say so itself
         while start < len(batch) and (not measured or time.monotonic() < end):
-            block = slice(start, start + rows)
             clock = time.process_time()
-            _rehearse(sanitizer, batch.part(block))
-            measured.append((int(words[block].sum()), time.process_time() - clock))
+            words = _rehearse(sanitizer, batch.part(slice(start, start + rows)))
+            measured.append((words, time.process_time() - clock))
             start += rows
             rows *= 2
     counted = measured[1:] or measured
@@ -417,16 +416,18 @@ def _speed(sanitizer: Sanitizer, batch: Batch, reader: WordReader) -> NDArray[np
     return total
 
 
-def _rehearse(sanitizer: Sanitizer, batch: Batch) -> None:
-    """Sanitize all fields of a batch; nothing comes out."""
+def _rehearse(sanitizer: Sanitizer, batch: Batch) -> int:
+    """Sanitize all fields of a batch, of long texts the beginning; return how many words that are."""
+    words = 0
     for name, field_values in batch.fields(sanitizer.visible_words):
-        sanitizer.sanitize(
-            field_values.values,
-            field_values.ids,
-            column=name,
-            trust_id=True,
-            **field_values.of_rows,
+        values = field_values.values
+        if field_values.slots is None and pa.types.is_string(values.type):
+            values = pc.utf8_slice_codeunits(values, 0, _LONG)
+        result = sanitizer.sanitize(
+            values, field_values.ids, column=name, trust_id=True, **field_values.of_rows
         )
+        words += int(result.counts.tokens.sum())
+    return words
 
 
 def count_rows_with_words(

@@ -395,7 +395,7 @@ def _sample(
 
 
 def _speed(sanitizer: Sanitizer, batch: Batch) -> NDArray[np.float64]:
-    """Sanitize rows of a batch; return how many words took how many seconds of processor time, (2,).
+    """Sanitize rows of a batch; return how many words took how much processor time, (2,).
 
     It takes more and more rows until about a second has passed. The first row, which also loads the
     search, does not count if there are others.
@@ -417,7 +417,7 @@ def _speed(sanitizer: Sanitizer, batch: Batch) -> NDArray[np.float64]:
 
 
 def _rehearse(sanitizer: Sanitizer, batch: Batch) -> int:
-    """Sanitize all fields of a batch, of long texts the beginning; return how many words that are."""
+    """Sanitize all fields of a batch, of long texts the beginning; return the number of words."""
     words = 0
     for name, field_values in batch.fields(sanitizer.visible_words):
         values = field_values.values

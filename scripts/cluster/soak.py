@@ -202,10 +202,9 @@ class Soak:
 
     def check_nothing_left(self) -> None:
         """Check that the temporary folder has the shared copy of the bundle and nothing else."""
-        left = [path.name for path in self.temporary.iterdir()]
-        left = [name for name in left if name != f"dptext-spark-{os.getuid()}"]
-        left = [name for name in left if not name.startswith("hsperfdata")]
-        expect(not left, f"left in the temporary folder: {left}")
+        names = {path.name for path in self.temporary.iterdir() if "hsperfdata" not in path.name}
+        leftovers = names - {f"dptext-spark-{os.getuid()}"}
+        expect(not leftovers, f"left in the temporary folder: {leftovers}")
 
     def output(self, name: str) -> pa.Table:
         """Read an output by id."""
@@ -297,8 +296,8 @@ def batches(soak: Soak) -> None:
     for number in range(10):
         soak.table("batches-in", batch, files=2, first=number * batch)
         if number:  # a file that comes late looks older than what was read
-            old = table / f"{number * batch}-1.parquet"
-            os.utime(old, (0, 0))
+            late_file = table / f"{number * batch}-1.parquet"
+            os.utime(late_file, (0, 0))
         soak.privatize(table, "batches", *EXPONENTIAL, *checkpoint)
     soak.check_complete("batches", 10 * batch, words=False)
     soak.privatize(table, "at-once", *EXPONENTIAL)
@@ -306,8 +305,8 @@ def batches(soak: Soak) -> None:
     soak.table("batches-in", batch, files=2, first=10 * batch)
     arguments = soak.options(table, "batches", *EXPONENTIAL, *checkpoint)
     logs = [soak.folder / f"both-{number}.log" for number in range(2)]
-    both = [soak.start(arguments, log) for log in logs]
-    codes = [process.wait() for process in both]
+    processes = [soak.start(arguments, log) for log in logs]
+    codes = [process.wait() for process in processes]
     expect(0 in codes, "both runs at once failed:\n" + "\n".join(log.read_text() for log in logs))
     for code, log in zip(codes, logs, strict=True):
         text = log.read_text()

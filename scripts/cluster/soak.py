@@ -266,8 +266,8 @@ def uneven(soak: Soak) -> None:
     texts = soak.texts.take(pa.array(ids % len(soak.texts))).to_pylist()
     longest = max(int(1e6 * soak.scale), 1000)
     texts[0] = " ".join(["play some jazz in boston"] * (longest // 5))
-    whole = pa.table({"id": ids, "text": texts}, schema=SCHEMA)
-    pq.write_table(whole, table / "most.parquet", row_group_size=len(ids))
+    most_rows = pa.table({"id": ids, "text": texts}, schema=SCHEMA)
+    pq.write_table(most_rows, table / "most.parquet", row_group_size=len(ids))
     soak.privatize(table, "uneven", *EXPONENTIAL)
     soak.check_complete("uneven", rows)
 
@@ -281,8 +281,8 @@ def long_texts(soak: Soak) -> None:
     table = soak.folder / "long-in"
     table.mkdir()
     texts = pa.chunked_array([pa.array([text])] * rows)
-    whole = pa.table({"id": np.arange(rows), "text": texts}, schema=SCHEMA)
-    pq.write_table(whole, table / "0.parquet", row_group_size=rows, use_dictionary=False)
+    row_group = pa.table({"id": np.arange(rows), "text": texts}, schema=SCHEMA)
+    pq.write_table(row_group, table / "0.parquet", row_group_size=rows, use_dictionary=False)
     soak.privatize(table, "long", *EXPONENTIAL)
     soak.check_complete("long", rows)
 
@@ -396,7 +396,7 @@ def plot(runs: list[Watched], file: Path) -> None:
 def table_of(runs: list[Watched]) -> str:
     """Write what runs took as a table."""
     lines = [
-        "| run | words | seconds | processor s | driver MB | Java MB | workers MB | threads | files |",
+        "| run | words | s | processor s | driver MB | Java MB | workers MB | threads | files |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for run in runs:

@@ -48,8 +48,10 @@ EVERY: Final = 1.0  # seconds between two looks at the processes
 SETTLED: Final = 0.3  # of a run's time: until then processes start and fill their caches
 GROWTH: Final = 0.25  # of memory between the settled first and the last quarter of a run
 NOISE_MB: Final = 150.0  # growth below it is none
-LONG: Final = 180.0  # seconds: in shorter runs Java still fills its heap
-HEAP: Final = ("--spark-conf", "spark.driver.memory=1g")  # soon full, so that what leaks shows
+# Java fills its heap before it looks for what may go: what is outside of the heap is bounded.
+HEAP_MB: Final = 1024
+OUTSIDE_MB: Final = 512
+HEAP: Final = ("--spark-conf", f"spark.driver.memory={HEAP_MB}m")
 ROWS_AT_ONCE: Final = 200_000
 MEMORY_OF: Final = ("driver", "java", "workers")
 
@@ -87,10 +89,10 @@ class Watched:
         return float(np.median(values[-quarter:]) - np.median(values[:quarter]))
 
     def check_flat(self) -> None:
-        """Check that no kind of process grew while it was at work, if that was long."""
-        if self.seconds < LONG:
-            return
-        for kind in MEMORY_OF:
+        """Check that driver and workers did not grow while at work, and Java within its heap."""
+        java = max(self.memory["java"] or [0.0])
+        expect(java <= HEAP_MB + OUTSIDE_MB, f"{self.name}: java has {java:.0f} MB")
+        for kind in ("driver", "workers"):
             settled = float(np.median(self.memory[kind] or [0.0]))
             limit = max(NOISE_MB, GROWTH * settled)
             grown = self.growth(kind)

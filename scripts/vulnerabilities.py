@@ -19,9 +19,9 @@ def audit(lock: str) -> dict[str, Any] | None:
     """Return what pip-audit answers about a lock; None where it has no answer."""
     command = [sys.executable, "-m", "pip_audit", "--requirement", lock, "--require-hashes"]
     command += ["--disable-pip", "--format", "json", "--progress-spinner", "off"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
-        answer = json.loads(done.stdout)
+        answer = json.loads(process.stdout)
     except json.JSONDecodeError:
         return None
     return answer if answer.get("dependencies") else None

@@ -11,27 +11,30 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 
-def audit(lock: str) -> dict[str, Any] | None:
-    """Return what pip-audit answers about a lock; None where it has no answer."""
+def audit(lock: str) -> dict[str, Any]:
+    """Return what pip-audit answers about a lock, or why it has no answer."""
     command = [sys.executable, "-m", "pip_audit", "--requirement", lock, "--require-hashes"]
     command += ["--disable-pip", "--format", "json", "--progress-spinner", "off"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
-    try:
+    answer: dict[str, Any] = {}
+    with suppress(json.JSONDecodeError):
         answer = json.loads(process.stdout)
-    except json.JSONDecodeError:
-        return None
-    return answer if answer.get("dependencies") else None
+    if answer.get("dependencies"):
+        return answer
+    reasons = process.stderr.splitlines() or ["pip-audit printed nothing"]
+    return {"dependencies": [], "reason": reasons[-1]}
 
 
-def lines_of(lock: str, answer: dict[str, Any] | None) -> tuple[list[str], bool]:
+def lines_of(lock: str, answer: dict[str, Any]) -> tuple[list[str], bool]:
     """Return what is said of a lock, and whether a package of it is vulnerable."""
-    if answer is None:
-        return [f"{lock}: SKIPPED, not audited: no index of vulnerabilities was reached"], False
     packages = answer["dependencies"]
+    if not packages:
+        return [f"{lock}: SKIPPED, not audited: {answer['reason']}"], False
     skipped = [package for package in packages if "vulns" not in package]
     faults = []
     for package in packages:

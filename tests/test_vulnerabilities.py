@@ -34,6 +34,7 @@ def test_what_was_not_audited_is_said_and_a_vulnerability_fails(packages, said, 
 
 def test_no_answer_is_said():
     """Rejects a silent pass where no index is reached, or pip-audit fails."""
-    assert audit("no such file") is None
-    lines, fails = lines_of("local.txt", None)
-    assert "SKIPPED" in lines[0] and not fails
+    answer = audit("no such file")
+    assert answer["dependencies"] == [] and answer["reason"]
+    lines, fails = lines_of("local.txt", answer)
+    assert lines[0].startswith("local.txt: SKIPPED, not audited: ") and not fails

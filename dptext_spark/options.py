@@ -796,8 +796,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     )
     first = "text tokens id vectors sample target oov"
     once = {
-        "text": "Evaluate each column by itself, and release all at the smallest epsilon: what a "
-        "row loses adds up over its columns."
+        "text": "Evaluate each column separately, and release all at the smallest epsilon: the "
+        "losses of a row's columns add up."
     }
 
     specs: Annotated[tuple[MechanismSpec, ...], DISTINCT] = NOISE(
@@ -832,7 +832,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         "number of words that attackers consider at each position", CANDIDATES, ge=max(TOP)
     )
     channel_limit: Share = MEASURE(
-        "simulate noise until half of it loses attackers less than this share", LIMIT
+        "simulate noise until half of it costs attackers less than this share of words", LIMIT
     )
     attacker: tuple[Annotated[str, read_by(load_attacker), "MODULE:CLASS"], ...] = MEASURE(
         "own attacker, a class on PYTHONPATH; repeatable", ()

@@ -11,7 +11,7 @@ import numpy as np
 from dptext_spark.geometry import Floats, Floats32
 
 UNIT_ROUNDOFF: Final = 2.0**-24
-"""Of single precision."""
+"""The unit roundoff of single precision."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Words drawn straight from a law that falls off with their distance: ``exponential``.
 
-Of every word that comes in, the near words are listed once with their weights; all others, the far
+For every input word, the near words are listed once with their weights; all others, the far
 words, have one bound of their weights. Rounds follow each other: a listed word is proposed by its
 weight, a far one by the bound. A listed word is the output. Of a far one the distance is computed,
 and it is the output with the probability of its weight over the bound; else the next round
@@ -36,7 +36,7 @@ DISTANCE_BITS: Final = 30
 """Minimum number of correct bits of a computed distance; see :class:`NearByScreening`."""
 
 CACHE_BYTES: Final = 256 << 20
-"""Memory for the lists of a bound mechanism, one per process; so many epsilons of rows share it."""
+"""Memory for the lists of a bound mechanism, one per process; the epsilons of rows share it."""
 EPSILONS: Final = 64
 
 # Uniforms of a round: the place on the list, which far word, whether it is accepted. A token's own

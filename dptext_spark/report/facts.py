@@ -142,8 +142,8 @@ def key_scope(
             "epsilon again."
         ]
     sentences = [
-        f"Released again under this key and name, a {what} comes out equal if it and its row's id "
-        "are byte-for-byte equal: anyone with both releases sees which rows changed.",
+        f"Released again under this key and name, a {what} has an equal output if it and its "
+        "row's id are byte-for-byte equal: anyone with both releases sees which rows changed.",
         f"A {what} that changed in any byte gets new noise: all of it costs epsilon again, not the "
         "changed part alone.",
     ]
@@ -193,7 +193,7 @@ def table_facts(
             "may follow one another in any order."
         )
     else:
-        scope.append("Row order is lost: rows were ordered by chance, for tasks of equal size.")
+        scope.append("Row order is random: rows were spread for tasks of equal size.")
     scope += remarks
     if options.get("epsilon-from-private-rows"):
         scope.append(

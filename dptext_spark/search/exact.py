@@ -254,7 +254,7 @@ class EuclideanWords(_ExactNearest):
     def distances(self, points: Floats, words: Ints, scores: Floats) -> Floats:
         squares = [np.square(points - self.vectors[column]).sum(axis=1) for column in words.T]
         distances: Floats = np.sqrt(np.stack(squares, axis=1))
-        # Words that are equally near but for rounding may come out in the other order here.
+        # Words that are equally near except for rounding may have the other order here.
         distances.sort(axis=1)
         return distances
 

@@ -47,7 +47,7 @@ _BINARY_STRINGS: Final = (
     "--spark-conf spark.sql.parquet.binaryAsString=true; else make them strings before the run"
 )
 ACCURACY: Final = 10_000
-"""Percentiles are off by one row in so many, at most."""
+"""Percentiles are off by at most one row in this number."""
 
 KindT = TypeVar("KindT", "TokenCounts[int]", "VectorCounts[int]")
 WorkerT = TypeVar("WorkerT", bound=Hashable)

@@ -104,7 +104,7 @@ class Partitioning:
 
 
 def planned_tasks(partitions: Sequence[float], cores: int) -> int | None:
-    """Plan over how many tasks to spread partitions of so many seconds each; None to leave them."""
+    """Plan over how many tasks to spread partitions of these seconds each; None to leave them."""
     seconds = sum(partitions)
     length = min(_PLANNED, max(_SHORTEST, seconds / (_TASKS_OF_CORE * cores)))
     tasks = math.ceil(round(seconds / length, 6))

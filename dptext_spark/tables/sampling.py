@@ -38,7 +38,7 @@ from dptext_spark.word_reader import FEW, TokenLookup, WordReader, rows_with_wor
 
 SAMPLE_TASKS: Final = 4
 SAMPLE_ROWS: Final = 1000
-"""Rows that each of so many tasks looks at, at most: little work, whatever the table's size."""
+"""The most rows that a task looks at: little work, whatever the table's size."""
 
 NAMED_ROWS: Final = 1_000_000
 """Rows up to which those that kept columns name uniquely are counted and not estimated."""
@@ -120,7 +120,7 @@ class Coverage(Counter[str]):
         return {kind: self[f"left_{kind}"] for kind in PIECES}
 
     def identified(self, but: Collection[str] = ()) -> str:
-        """Count what patterns find, by type but for some; empty if nothing."""
+        """Count what patterns find, by type except for some; empty if nothing."""
         return ", ".join(
             f"{self[kind]:,} {kind}" for kind in TYPES if self[kind] and kind not in but
         )

@@ -135,7 +135,7 @@ SCOPE = {
         {},
     ),
     "Row order within an input file is preserved": ({}, {}),
-    "Row order is lost: rows were ordered by chance": ({"keeps_order": False}, {}),
+    "Row order is random": ({"keeps_order": False}, {}),
     "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION": ({}, {"oov": "keep-unprotected"}),
     "uniformly random word": ({}, {"oov": "random"}),
     "stop words are released as they are": ({}, {"protect": "content"}),
@@ -165,7 +165,7 @@ def test_the_scope_says_what_another_release_tells():
     (fresh,) = facts.key_scope(kept=False, **options)
     assert "another release of these rows gets new noise" in fresh
     equal, changed, arrays, moved, again = facts.key_scope(kept=True, **options)
-    assert "comes out equal if it and its row's id are byte-for-byte equal" in equal
+    assert "has an equal output if it and its row's id are byte-for-byte equal" in equal
     assert "sees which rows changed" in equal
     assert "all of it costs epsilon again, not the changed part alone" in changed
     assert "elements that shift count as changed" in arrays

@@ -38,7 +38,7 @@ from dptext_spark.channel.posteriors import LIMIT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
-from dptext_spark.embedding.spaces import GeometryName, Normalization
+from dptext_spark.embedding.spaces import GeometryName, Normalization, Precision
 from dptext_spark.errors import ConfigError, all_of, faults, parsed, printable
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.measures import MEASURES
@@ -619,6 +619,9 @@ class EmbeddingOptions(Options):
     limit: int | None = BUNDLE("read the first N rows only", None, ge=2)
     strict: bool = BUNDLE("fail on rows that cannot be used; by default they are skipped", False)
     normalize: Normalization = BUNDLE("how vectors are scaled: none, or unit (length 1)", "none")
+    precision: Precision | None = BUNDLE(
+        "precision of vectors: half takes half the space; default: single (poincare: double)", None
+    )
     release_words: Annotated[str, "WORDS"] | int | None = BUNDLE(
         "words that may be output: a file, the first N, or all", None
     )

@@ -24,7 +24,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dptext_spark.arguments import as_path, must_be
-from dptext_spark.embedding.spaces import SPACES, VECTORS, GeometryName, Normalization, Space
+from dptext_spark.embedding.spaces import (
+    SPACES,
+    VECTORS,
+    GeometryName,
+    Normalization,
+    Precision,
+    Space,
+)
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256, json_sha256, sealed, unsealed
 
@@ -58,6 +65,7 @@ class Manifest:
     dimension: int
     geometry: GeometryName
     normalization: Normalization
+    precision: Precision  # of the vectors, which are rounded to it before all else
     row_order: str
     release_words_absent: int  # entries of the list that match no word
     never_output: int  # words that a deny list names
@@ -70,7 +78,10 @@ class Manifest:
     def describe(self) -> str:
         """Describe how many words there are, and which may not be output and why, a line each."""
         counts = f"{self.words:,} words, {self.releasable:,} may be output"
-        lines = [f"{counts}, {self.dimension} dimensions, fingerprint {self.fingerprint[:16]}"]
+        dimensions = f"{self.dimension} dimensions"
+        if self.precision == "half":
+            dimensions += " in half precision"
+        lines = [f"{counts}, {dimensions}, fingerprint {self.fingerprint[:16]}"]
         if self.unmatchable:
             output = "they will not be output"
             if self.unmatchable_releasable:
@@ -150,7 +161,7 @@ class Embedding:
 
     @property
     def vectors(self) -> NDArray[Any]:
-        """(V, n), the words' points; float32, in the Poincaré ball float64."""
+        """(V, n), the words' points; float32 or float16, in the Poincaré ball float64."""
         return self.space.vectors
 
     @property
@@ -297,9 +308,10 @@ def _reopen(path: Path, fingerprint: str, parts: tuple[Part, ...]) -> Embedding:
 def fingerprint(manifest: Manifest, words: pa.StringArray, forms: pa.StringArray) -> str:
     """Hash all that a guarantee depends on, without the source's name and derived arrays.
 
-    It is over layout version, geometry, normalization, words, release flags and vectors. The layout
-    version is 2 where all words that can be found are their own lookup forms, else 3: there texts
-    have other words than by a bundle of layout 2, so their noise must be different.
+    It is over layout version, geometry, normalization, words, release flags and the file of
+    vectors, whose header has their precision. The layout version is 2 where all words that can be
+    found are their own lookup forms, else 3: there texts have other words than by a bundle of
+    layout 2, so their noise must be different.
 
     Words are not hashed by their Parquet bytes, which change with the version of Arrow. Each word
     is its length (8 bytes, little-endian), its UTF-8 and a byte 1 if it may be output, else 0.
@@ -329,7 +341,7 @@ def fingerprint(manifest: Manifest, words: pa.StringArray, forms: pa.StringArray
 
 def file_names(geometry: str) -> tuple[str, ...]:
     """Name the files of a bundle next to its manifest."""
-    return (WORDS, *(f"{name}.npy" for name in SPACES[geometry].arrays))
+    return (WORDS, VECTORS, *(f"{name}.npy" for name in SPACES[geometry].derived))
 
 
 def _stamp(path: Path) -> Stamp | None:
@@ -368,9 +380,13 @@ def _read_manifest(path: Path) -> Manifest:
     if entries is None:
         raise _damaged(MANIFEST, "its content does not fit its hash")
     names = {entry.name for entry in fields(Manifest)}
+    space = SPACES.get(str(entries.get("geometry")))
+    if space is not None:  # bundles had one precision each before it was an entry
+        entries.setdefault("precision", next(iter(space.precisions)))
     if (
         set(entries) != names
-        or entries["geometry"] not in SPACES
+        or space is None
+        or entries["precision"] not in space.precisions
         or set(entries["files"]) != set(file_names(entries["geometry"]))
     ):
         raise _damaged(MANIFEST, "its entries, its geometry or its list of files is wrong")
@@ -395,7 +411,8 @@ def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.Stri
 def _mapped(folder: Path, manifest: Manifest) -> Space:
     arrays = {}
     lengths = {"V": manifest.words, "n": manifest.dimension}
-    for name, (dtype, axes) in SPACES[manifest.geometry].arrays.items():
+    layout = SPACES[manifest.geometry].arrays(manifest.precision)
+    for name, (dtype, axes) in layout.items():
         file = folder / f"{name}.npy"
         array = map_array(file)
         shape = tuple(lengths[axis] for axis in axes)

@@ -77,7 +77,9 @@ class Table:
         observation = Observation("dptext")
         spread = partitioning.spread(rows, F.col(ID), self.output.folders)
         schema = self.input.source.df.schema
-        result = self.columns.sanitize(spread, schema, worker, observation, self.row_counts)
+        result = self.columns.sanitize(
+            spread, schema, worker, observation, self.row_counts, partitioning.gathered
+        )
         return result, observation
 
     def table_facts(self, partitioning: Partitioning) -> Facts:

@@ -260,8 +260,10 @@ def main(
         errors = group_errors(world, analysis, first, np.arange(world.original.count))
         common = overlaps(world, analysis, first)
         learned = classes(world, analysis, first)
-        others = (world.analysis(spec, epsilon, first, Path(cache), n) for n in range(1, channels))
-        covered = coverage(world, [analysis, *others], releases, covered_rows)
+        other_channels = (
+            world.analysis(spec, epsilon, first, Path(cache), n) for n in range(1, channels)
+        )
+        covered = coverage(world, [analysis, *other_channels], releases, covered_rows)
     click.echo(
         f"{configured}: {first.kept(world.original):.1%} of the words stay, "
         f"context-free success under the prior {success:.1%}, "

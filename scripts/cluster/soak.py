@@ -45,8 +45,8 @@ PRIVATIZE: Final = ROOT / "jobs" / "privatize.py"
 EXPONENTIAL: Final = ("--mechanism", "exponential", "--epsilon", "3")
 LAPLACE: Final = ("--mechanism", "laplace", "--epsilon", "6")
 EVERY: Final = 1.0  # seconds between two looks at the processes
-SETTLED: Final = 0.3  # of a run's time: until then processes start and fill their caches
-GROWTH: Final = 0.25  # of memory between the settled first and the last quarter of a run
+AT_WORK: Final = 0.5  # of the most memory: from when a process has so much, it is at work
+GROWTH: Final = 0.25  # of memory between the first and the last quarter of that time
 NOISE_MB: Final = 150.0  # growth below it is none
 # Java fills its heap before it looks for what may go: what is outside of the heap is bounded.
 HEAP_MB: Final = 1024
@@ -81,10 +81,12 @@ class Watched:
     words: int = 0
 
     def growth(self, kind: str) -> float:
-        """Return by how many MB the memory of a kind of process grew after it had settled."""
-        values = np.array(self.memory[kind][int(SETTLED * len(self.times)) :])
-        if len(values) < 8:
+        """Return by how many MB the memory of a kind of process grew while it was at work."""
+        values = np.array(self.memory[kind])
+        at_work = np.flatnonzero(values >= AT_WORK * values.max(initial=1.0))
+        if len(at_work) < 8:
             return 0.0
+        values = values[at_work[0] : at_work[-1] + 1]
         quarter = len(values) // 4
         return float(np.median(values[-quarter:]) - np.median(values[:quarter]))
 

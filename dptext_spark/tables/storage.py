@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
@@ -298,9 +299,24 @@ def spark_log(storage: LocalFiles, folder: str) -> list[dict[str, Any]]:
     entries = list[dict[str, Any]]()
     for batch, path in sorted(batches.items()):
         if batch >= newest_summary:
-            _version, *lines = storage.read(path).splitlines()
-            entries += map(json.loads, lines)
+            _version, *lines = storage.read(path).splitlines() or [""]
+            entries += map(partial(_log_entry, path), lines)
     return entries
+
+
+def _log_entry(log: str, line: str) -> dict[str, Any]:
+    """Read a line of such a log: it names a file, and has more."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
+        raise ConfigError(
+            "The account that Spark keeps of a stream's files is damaged",
+            got=log,
+            do="Restore it from a copy",
+        )
+    return entry
 
 
 def _paths(statuses: Iterable[Any]) -> list[str]:

@@ -21,19 +21,24 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cached_property
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dptext_spark.accounting.exposure import COVERS, WHOLE, Cover, Raw, raw_of, widest
 from dptext_spark.accounting.laws import LAWS, LossLaw
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.sealing import sealed, unsealed
 
 FORMAT_VERSION: Final = 5
 
 LARGEST_EPSILON: Final = 1e9
 """What a ledger adds up: beyond it nothing is hidden anyway."""
+
+LARGEST_TOTAL: Final = 10**18
+"""A total with more is no sum of a ledger's epsilons."""
+
+_MOST_DIGITS: Final = 380
 
 Naming: TypeAlias = Literal["id", "position", "file"]
 """What names rows.
@@ -60,6 +65,12 @@ NEIGHBOURS: Final = {
 """What a ledger has of distances between words, medians; see ``guarantee.TypicalDistances``."""
 
 Family: TypeAlias = tuple[str, str]
+
+_Kind: TypeAlias = Literal["new", "equal", "changed", "free"]
+_Count: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+_Total: TypeAlias = Annotated[
+    Decimal, Field(ge=0, le=LARGEST_TOTAL, max_digits=_MOST_DIGITS, decimal_places=_MOST_DIGITS)
+]
 
 
 def exact_sum(numbers: Iterable[Decimal | float]) -> Decimal:
@@ -163,7 +174,7 @@ def law_of(terms: Terms) -> LossLaw | None:
         return None
     try:
         law = kind(**parameters)
-    except TypeError:  # of another version, with other parameters
+    except (TypeError, ValueError, DptextError):  # of another version, with other parameters
         return None
     return law if recorded(law) == terms.loss else None
 
@@ -173,16 +184,16 @@ class Entry(_Record):
 
     release: str = Field(pattern="^[0-9a-f]{32}$")
     # One more than the ledger's largest: it orders releases, whatever clocks say.
-    number: int = Field(ge=1)
+    number: int = Field(ge=1, lt=2**63)
     time: str
     terms: Terms
     # How many ``lines`` their files must hold, one for each row and column, and the ``checksum``,
     # XOR over hashes of them; None under a key that no other run has.
-    fingerprints: dict[str, int] | None
+    fingerprints: dict[Literal["lines", "checksum"], int] | None
     # None before it is assessed, and where its rows cannot be compared.
-    rows: RowCounts | None = None
+    rows: Annotated[dict[_Kind, _Count], Field(min_length=4)] | None = None
     # The largest total of its rows with it, within its family and unit; None before it is assessed.
-    total: Decimal | None = Field(default=None, ge=0)
+    total: _Total | None = None
     # Releases in this total that were not assessed either at that time.
     counts: tuple[str, ...] = ()
     # Unfinished where it was killed, or is at work.

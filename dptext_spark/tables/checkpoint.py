@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from dptext_spark.errors import ConfigError
+from dptext_spark.parsing import json_value
 from dptext_spark.tables.storage import LocalFiles, file_url, spark_log
 
 _RECORD: Final = "dptext.json"
@@ -109,7 +110,7 @@ class Checkpoint:
 
     def _entries(self, path: str) -> dict[str, Any]:
         content = self.storage.read(path)
-        entries = _read(path, lambda: json.loads(content))
+        entries = _read(path, lambda: json_value(content))
         if not isinstance(entries, dict):
             raise damaged(path)
         return entries
@@ -134,13 +135,13 @@ def _read(path: str, read: Callable[[], Any]) -> Any:
     """Return what is read; refuse a file of another form."""
     try:
         return read()
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         raise damaged(path) from None
 
 
 def _log_offset(content: str) -> int:
     """Return the last entry of Spark's log of files that a batch has."""
-    number = json.loads(content.splitlines()[-1])["logOffset"]
+    number = json_value(content.splitlines()[-1])["logOffset"]
     if type(number) is not int:
         raise TypeError
     return number

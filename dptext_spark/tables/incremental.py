@@ -36,7 +36,7 @@ from dptext_spark.tables.formats.files import FileFormat
 from dptext_spark.tables.formats.parquet import Parquet
 from dptext_spark.tables.partitioning import POSITION, Partitioning
 from dptext_spark.tables.run import TableRun
-from dptext_spark.tables.storage import LocalFiles, file_url
+from dptext_spark.tables.storage import LocalFiles, file_url, warn_of_others
 from dptext_spark.tables.table import Reservation, Table
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint,
@@ -68,6 +68,7 @@ class GrowingTable(Table):
         """Check that the checkpoint is of this release; outside dry runs a new one becomes so."""
         _ = self.input.streamed()  # or refuse the input
         checkpoint = self._checkpoint
+        warn_of_others("the checkpoint", checkpoint.path)
         identity = json.loads(json.dumps(self._identity(release, key)))
         if not self.storage.exists(checkpoint.record):
             if not self.options.dry_run:
@@ -243,6 +244,7 @@ class GrowingRun(TableRun):
         """Refuse an output that is not the checkpoint's."""
         storage = self.places.storage
         checkpoint = Checkpoint(path=_folder(self.options), storage=storage)
+        self.check_targets()
         if not storage.sees(checkpoint.path):
             return
         if not storage.exists(checkpoint.record):

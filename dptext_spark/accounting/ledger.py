@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cached_property
+from itertools import starmap
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -38,7 +39,9 @@ LARGEST_EPSILON: Final = 1e9
 LARGEST_TOTAL: Final = 10**18
 """A total with more is no sum of a ledger's epsilons."""
 
+_LARGEST_DIMENSION: Final = 1 << 16
 _MOST_DIGITS: Final = 380
+_MOST_PLACES: Final = 350
 
 Naming: TypeAlias = Literal["id", "position", "file"]
 """What names rows.
@@ -67,9 +70,10 @@ NEIGHBOURS: Final = {
 Family: TypeAlias = tuple[str, str]
 
 _Kind: TypeAlias = Literal["new", "equal", "changed", "free"]
+_Distance: TypeAlias = Annotated[float, Field(ge=0.0, le=1e12)]
 _Count: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 _Total: TypeAlias = Annotated[
-    Decimal, Field(ge=0, le=LARGEST_TOTAL, max_digits=_MOST_DIGITS, decimal_places=_MOST_DIGITS)
+    Decimal, Field(ge=0, le=LARGEST_TOTAL, max_digits=_MOST_DIGITS, decimal_places=_MOST_PLACES)
 ]
 
 
@@ -122,7 +126,7 @@ class Terms(_Record):
     epsilon: float = Field(gt=0.0, le=LARGEST_EPSILON)
     delta: float = Field(ge=0.0, le=1.0)
     loss: dict[str, str | int | float | None]  # the law of a word's loss
-    distances: dict[str, float] | None  # of words and their ``NEIGHBOURS``, in the unit
+    distances: dict[str, _Distance] | None  # of words and their ``NEIGHBOURS``, in the unit
 
     @property
     def family(self) -> Family:
@@ -169,14 +173,22 @@ def recorded(law: LossLaw) -> dict[str, str | int | float | None]:
 def law_of(terms: Terms) -> LossLaw | None:
     """Return the recorded law of a word's loss; None where this version does not have it."""
     parameters: dict[str, Any] = dict(terms.loss)
-    kind = LAWS.get(parameters.pop("law", ""))
-    if kind is None:
+    kind = LAWS.get(str(parameters.pop("law", "")))
+    if kind is None or not all(starmap(_is_parameter, parameters.items())):
         return None
     try:
         law = kind(**parameters)
     except (TypeError, ValueError, DptextError):  # of another version, with other parameters
         return None
     return law if recorded(law) == terms.loss else None
+
+
+def _is_parameter(name: str, value: object) -> bool:
+    """Return whether a law of losses can have a parameter of this value."""
+    if name == "dimension":
+        return type(value) is int and 1 <= value <= _LARGEST_DIMENSION
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or (is_number and 0.0 < value <= LARGEST_EPSILON)
 
 
 class Entry(_Record):

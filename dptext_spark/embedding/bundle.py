@@ -52,6 +52,7 @@ WORDS_SCHEMA: Final = pa.schema(
         pa.field("releasable", pa.bool_(), nullable=False),
     ]
 )
+_FARTHEST: Final = 1e25  # of coordinates, and of squared lengths
 _PART_FILE: Final = re.compile(r"[a-z_]+\.npy")
 _BUILD: Final = "Make a bundle with 'dptext embedding SOURCE --output BUNDLE'"
 _REBUILD: Final = "Build the bundle again from its source with 'dptext embedding'"
@@ -215,7 +216,7 @@ class Embedding:
             manifest=manifest,
             words=words,
             forms=forms,
-            space=_mapped(path, manifest),
+            space=_mapped(path, manifest, verify),
             verified=verify,
             _stamps=stamps,
         )
@@ -446,7 +447,7 @@ def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.Stri
     return table["word"].combine_chunks(), table["form"].combine_chunks()
 
 
-def _mapped(folder: Path, manifest: Manifest) -> Space:
+def _mapped(folder: Path, manifest: Manifest, verify: bool) -> Space:
     arrays = {}
     lengths = {"V": manifest.words, "n": manifest.dimension}
     for name, (dtype, axes) in SPACES[manifest.geometry].arrays.items():
@@ -454,8 +455,16 @@ def _mapped(folder: Path, manifest: Manifest) -> Space:
         array = map_array(file)
         shape = tuple(lengths[axis] for axis in axes)
         _check_array(file.name, array, dtype, shape)
+        if verify and not has_numbers(name, array):
+            raise damaged(file.name, "it has numbers that no bundle has")
         arrays[name] = array
     return SPACES[manifest.geometry](**arrays)
+
+
+def has_numbers(name: str, array: NDArray[Any]) -> bool:
+    """Return whether all numbers are finite and not too large, and squares not negative."""
+    least = 0.0 if name.endswith(("norms", "values", "time")) else -_FARTHEST
+    return bool(array.max() <= _FARTHEST and array.min() >= least)
 
 
 def _check_array(name: str, array: NDArray[Any], dtype: str, shape: tuple[int, ...]) -> None:

@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
-from dptext_spark.embedding.bundle import PARTS, Embedding, damaged
+from dptext_spark.embedding.bundle import PARTS, Embedding, damaged, has_numbers
 from dptext_spark.embedding.spaces import EuclideanSpace, write_rows
 from dptext_spark.errors import ConfigError
 
 # Words of each list that k-means takes, at most.
 _SAMPLE: Final = 256
 _BLOCK: Final = 1 << 16
-_FARTHEST: Final = 1e25  # of coordinates, and of half squared lengths
 # Names the processor whose kernels OpenBLAS takes when it is loaded.
 _CORE: Final = "OPENBLAS_CORETYPE"
 
@@ -66,13 +65,13 @@ class InvertedLists:
         borders = self.starts[1:-1]
         is_ascending = np.diff(self.rows) > 0
         is_ascending[borders[(borders > 0) & (borders < words)] - 1] = True
-        floats = (self.centroids, self.centroid_half_norms, self.vectors, self.half_norms)
+        floats = ("centroids", "centroid_half_norms", "vectors", "half_norms")
         return bool(
             (self.starts[0], self.starts[-1]) == (0, words)
             and (np.diff(self.starts) >= 0).all()
             and is_ascending.all()
             and has_each_once(self.rows, words)
-            and all(array.max() <= _FARTHEST and array.min() >= -_FARTHEST for array in floats)
+            and all(has_numbers(name, getattr(self, name)) for name in floats)
         )
 
     def stops(self, release_words: int) -> NDArray[np.int64]:

@@ -43,6 +43,8 @@ class BundleFiles:
     files: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     stamps: tuple[tuple[str, Stamp | None], ...] = ()
+    # SHA-256 in hex by name: the fingerprint says nothing of arrays that follow from the vectors.
+    hashes: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def send(cls, spark: SparkSession, embedding: Embedding) -> BundleFiles:
@@ -51,15 +53,24 @@ class BundleFiles:
         path = embedding.path.resolve()
         fingerprint = embedding.fingerprint
         parts = embedding.parts
+        hashes = tuple(sorted(embedding.manifest.files.items()))
         is_remote = not hasattr(spark, "sparkContext")  # the driver is at the server
         if not is_remote and (spark.sparkContext.master or "").split("[")[0] == "local":
             stamps = embedding.stamps if embedding.verified else ()
-            return cls(path=str(path), fingerprint=fingerprint, parts=parts, stamps=stamps)
+            return cls(
+                path=str(path), fingerprint=fingerprint, parts=parts, stamps=stamps, hashes=hashes
+            )
         files = [MANIFEST, *embedding.manifest.files]
         for part in parts:
             files += part.files
         files.sort()
-        bundle = cls(path=str(path), fingerprint=fingerprint, files=tuple(files), parts=parts)
+        bundle = cls(
+            path=str(path),
+            fingerprint=fingerprint,
+            files=tuple(files),
+            parts=parts,
+            hashes=hashes,
+        )
         if is_remote:
             bundle._send_to_server(spark)
         else:
@@ -167,6 +178,12 @@ class BundleFiles:
                 "The embedding bundle changed while the job ran",
                 allowed=f"fingerprint {self.fingerprint}",
                 got=f"fingerprint {embedding.fingerprint}",
+                do=_AGAIN,
+            )
+        if self.hashes and {*self.hashes} != {*embedding.manifest.files.items()}:
+            raise BundleError(
+                "Files that follow from the bundle's vectors are not those of the driver",
+                got=str(folder),
                 do=_AGAIN,
             )
         if self.files:

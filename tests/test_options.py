@@ -13,6 +13,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace, Mahalanobis
 from dptext_spark.options import (
     COMMANDS,
+    EstimateOptions,
     EvaluateOptions,
     PrivatizeOptions,
     VectorsOptions,

@@ -187,8 +187,9 @@ def _is_parameter(name: str, value: object) -> bool:
     """Return whether a law of losses can have a parameter of this value."""
     if name == "dimension":
         return type(value) is int and 1 <= value <= _LARGEST_DIMENSION
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value is None or (is_number and 0.0 < value <= LARGEST_EPSILON)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return 0.0 < value <= LARGEST_EPSILON
+    return value is None
 
 
 class Entry(_Record):

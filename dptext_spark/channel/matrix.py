@@ -200,12 +200,12 @@ class MatrixSource:
         Another process never reads a part of it: the file takes its name when it is whole.
         """
         path = cache / f"{self.name}.npy"
-        table = self._cached(path)
-        is_cached = table is not None
-        if not is_cached:
+        cached = self._cached(path)
+        table = cached
+        if table is None:
             table = self._computed() if self.is_computed else self._averaged()
             _write(path, table)
-            table = np.load(path, mmap_mode="r")
+            table = np.asarray(np.load(path, mmap_mode="r"))
         prior = self.prior[self.words]
         matrix = ChannelMatrix(
             words=self.words,
@@ -214,7 +214,7 @@ class MatrixSource:
             is_perturbed=np.ones(len(self.words), dtype=np.bool_),
             released=self.search.outputs,
         )
-        return matrix, is_cached
+        return matrix, cached is not None
 
     def _cached(self, path: Path) -> Floats32 | None:
         """Map the matrix of a file; None where there is none, or it is no channel of this shape."""

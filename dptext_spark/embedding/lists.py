@@ -66,13 +66,12 @@ class InvertedLists:
         is_ascending = np.diff(self.rows) > 0
         is_ascending[borders[(borders > 0) & (borders < words)] - 1] = True
         floats = ("centroids", "centroid_half_norms", "vectors", "half_norms")
-        return bool(
-            (self.starts[0], self.starts[-1]) == (0, words)
-            and (np.diff(self.starts) >= 0).all()
-            and is_ascending.all()
-            and has_each_once(self.rows, words)
-            and all(has_numbers(name, getattr(self, name)) for name in floats)
-        )
+        has_order = (np.diff(self.starts) >= 0).all() and is_ascending.all()
+        if (self.starts[0], self.starts[-1]) != (0, words) or not has_order:
+            return False
+        if not has_each_once(self.rows, words):
+            return False
+        return all(has_numbers(name, getattr(self, name)) for name in floats)
 
     def stops(self, release_words: int) -> NDArray[np.int64]:
         """Return where each list ends, int64 (L,), if only the first words may be output."""

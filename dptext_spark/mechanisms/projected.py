@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import ClassVar, Final, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -91,12 +91,12 @@ def vocabulary_stretch(embedding: Embedding, projection: PublicProjection) -> fl
     name = f"projection-vocabulary-{matrix[:32]}"
     part = embedding.part(name)
     if part is None:
-        constant = vocabulary_constant(embedding.vectors, projection)
-        part = embedding.keep(name, {"constant": constant})
-    constant = part.values.get("constant")
+        stretch = vocabulary_constant(embedding.vectors, projection)
+        part = embedding.keep(name, {"constant": stretch})
+    constant: Any = part.values.get("constant")
     if not isinstance(constant, float) or not _is_possible(constant, embedding, projection):
         raise damaged(part.name, "words are stretched more than its constant says")
-    return constant
+    return float(constant)
 
 
 def _is_possible(constant: float, embedding: Embedding, projection: PublicProjection) -> bool:

@@ -83,7 +83,7 @@ def _coded(
         "tiles": ("<f8", (4, -(-count // TILE))),
     }
     arrays = part.arrays(embedding.path, layout)
-    unit = part.values.get("unit")
+    unit: Any = part.values.get("unit")
     zero = part.values.get("zero")
     is_unit = isinstance(unit, float) and 0.0 < unit < math.inf
     has_tiles = arrays["tiles"].min() >= 0.0 and arrays["tiles"].max() < math.inf

@@ -94,7 +94,8 @@ class Checkpoint:
         last_entry = _read(offsets, lambda: _log_offset(content))
         log = f"{self.stream}/sources/0"
         entries = spark_log(self.storage, log)
-        return _read(log, lambda: _files_until(last_entry, entries))
+        files: dict[str, int] = _read(log, lambda: _files_until(last_entry, entries))
+        return files
 
     def note(self, path: str, value: Mapping[str, Any]) -> None:
         """Write a file that is there whole or not at all."""

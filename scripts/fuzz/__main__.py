@@ -71,11 +71,11 @@ def fuzz(
     """Run cases of a target, until so many are done or so many seconds of processor time are."""
     findings = Findings(target.name)
     with TemporaryDirectory(prefix="dptext-fuzz-") as folder:
-        made = Path(folder, "made")
-        made.mkdir()
+        seeds = Path(folder, "seeds")
+        seeds.mkdir()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            subject = target(made)
+            subject = target(seeds)
         end = time.process_time() + seconds
         number = first
         while time.process_time() < end and (cases is None or number < first + cases):

@@ -174,9 +174,9 @@ class Bundles(Target):
         name = _chosen(rng, names)
         kind = rng.random()
         if kind < 0.5:
-            others = [path.read_bytes() for path in seed.iterdir()]
+            donors = [path.read_bytes() for path in seed.iterdir()]
             file = bundle / name
-            file.write_bytes(changed_bytes(rng, file.read_bytes(), others))
+            file.write_bytes(changed_bytes(rng, file.read_bytes(), donors))
         elif kind < 0.6:
             (bundle / name).write_bytes((seed / _chosen(rng, names)).read_bytes())
         elif kind < 0.65:
@@ -268,17 +268,9 @@ class Parts(Target):
 def _lie_in_array(rng: Rng, file: Path) -> None:
     """Write an array of another shape, type or content."""
     array = np.load(file)
-    changes = (
-        array[:-1],
-        array.astype("<f8"),
-        array.astype("<i8"),
-        array * 1000,
-        -array,
-        np.zeros_like(array),
-        array[::-1],
-        array[None],
-        array.astype(str),
-    )
+    changes = [array[:-1], array[::-1], array[None], array * 1000, -array]
+    changes += [array.astype(kind) for kind in ("<f8", "<i8", "<U9")]
+    changes.append(np.zeros_like(array))
     np.save(file, _chosen(rng, changes))
 
 
@@ -396,12 +388,15 @@ class Keys(Target):
         return lambda: NoiseKey.read(path)
 
 
-_TOKENS: Final = (
-    *("[", "]", "{", "}", "=", '"', "'", "#", ",", "\\", "'''", '"""', "[" * 2000, "{a=" * 2000),
-    *("nan", "inf", "-1", "0", "1e400", "1_000", "9" * 5000, "true", "1979-05-27", "07:32:00"),
-    *('""', "[]", "{}", "[[]]", '["a"]', '["a", 1]', "a.b.c", "\ud7ff", "\u2028", "\0", "\x1b"),
-    *('"zebulonquartz"', "mechanism = ", "epsilon = ", "[[types]]\n", "\n", " ", "laplace:", ":="),
+_OF_TOML: Final = (
+    "[ ] { } = # , \\ nan inf -1 0 1e400 1_000 true 1979-05-27 07:32:00 [] {} [[]] a.b.c"
 )
+_TOKENS: Final = [
+    *_OF_TOML.split(),
+    *('"', "'", '"""', "'''", '""', '["a"]', '["a", 1]', "\ud7ff", "\u2028", "\0", "\x1b"),
+    *("mechanism = ", "epsilon = ", "[[types]]\n", "\n", " ", "laplace:", ":=", f'"{CANARY}"'),
+]
+_LONG_TOKENS: Final = ["[" * 2000, "{a=" * 2000, "9" * 5000]
 
 
 class Configs(Target):
@@ -444,7 +439,14 @@ class Configs(Target):
     def _changed(self, rng: Rng, text: str) -> bytes:
         if rng.random() < 0.2:
             return changed_bytes(rng, text.encode())
-        return changed_lines(rng, text, _TOKENS).encode(errors="surrogatepass")
+        return changed_lines(rng, text, [*_TOKENS, *_LONG_TOKENS]).encode(errors="surrogatepass")
+
+
+_OF_PATTERNS: Final = (
+    r"( ) * + ? { } [ ] | ^ $ . \b \1 (?=a) (a+)+ (a|a)* .*.* {1000000} {0,} (?<!a) (?P<x>a) "
+    r"\p{L} (?R) ((a{1,1000}){1,1000}){1,1000} \N{x} (?i) (?e) {e<=3} \L<x> (?# (?<=a*) "
+    r"\d+\d+ (?>a+) a*+ \X \K (?&x) (*FAIL) (?1)"
+)
 
 
 class Patterns(Target):
@@ -464,19 +466,13 @@ check = "luhn"
 name = "project"
 words = ["zebulonquartz", "Blue Harbour"]
 """
-    tokens: ClassVar = (
-        *("(", ")", "*", "+", "?", "{", "}", "[", "]", "|", "^", "$", ".", "\\b", "\\1", "(?=a)"),
-        *("(a+)+", "(a|a)*", ".*.*", "{1000000}", "{0,}", "(?<!a)", "(?P<x>a)", "\\p{L}", "(?R)"),
-        *("((a{1,1000}){1,1000}){1,1000}", "\\N{x}", "(?i)", "(?e)", "{e<=3}", "\\L<x>", "(?#"),
-        *("(?<=a*)", "\\d+\\d+", "(?>a+)", "a*+", "\\X", "\\K", "(?&x)", "(*FAIL)", "(?1)"),
-    )
 
     def prepare(self) -> None:
         self.text = f"{CANARY} K-12345678 tel 0170 1234567, 2026-03-01 at a@b.example 4111 1111"
 
     def case(self, rng: Rng, place: Path) -> Callable[[], object]:
         path = place / "patterns.toml"
-        tokens = [*self.tokens, *_TOKENS]
+        tokens = [*_OF_PATTERNS.split(), *_TOKENS]
         path.write_text(changed_lines(rng, self.file, tokens), encoding="utf-8")
         text = changed_lines(
             rng, self.text, ["9" * 40, "@", ".", "٣", "\u202e", "\0", "é", "\uff0d"]
@@ -545,13 +541,11 @@ class ParquetFiles(Target):
     name = "parquet"
 
     def prepare(self) -> None:
-        columns = {
-            "id": pa.array(range(50), pa.int64()),
-            "text": pa.array([f"{CANARY} {row}" for row in range(50)]),
-            "time": pa.array(range(50), pa.timestamp("ns")),
-            "list": pa.array([["a"]] * 50),
-            "struct": pa.array([{"a": 1}] * 50),
-        }
+        columns = {"id": pa.array(range(50), pa.int64())}
+        columns["text"] = pa.array([f"{CANARY} {row}" for row in range(50)])
+        columns["time"] = pa.array(range(50), pa.timestamp("ns"))
+        columns["list"] = pa.array([["a"]] * 50)
+        columns["struct"] = pa.array([{"a": 1}] * 50)
         table = pa.table(columns)
         fields = [{"name": name, "type": "string", "nullable": True} for name in columns]
         for field in fields:

@@ -129,7 +129,7 @@ def lie(bundle, name, change):
         ("starts", lambda starts: starts + 1),
         ("starts", lambda starts: starts[::-1]),
         ("rows", lambda rows: rows + 1),
-        ("rows", lambda rows: np.zeros_like(rows)),
+        ("rows", np.zeros_like),
         ("rows", lambda rows: rows.astype("<i8")),
         ("rows", lambda rows: rows[::-1]),
         ("vectors", lambda vectors: vectors[:, :-1]),

@@ -290,7 +290,7 @@ def test_a_header_that_is_no_python_is_damaged(tmp_path):
     content = (tmp_path / "vectors.npy").read_bytes()
     (tmp_path / "vectors.npy").write_bytes(content.replace(b"(", b"'", 1))
     (tmp_path / "vocab.txt").write_text("a\n" * len(WORDS))
-    with pytest.raises(BundleError, match="not a complete .npy file"):
+    with pytest.raises(BundleError, match=r"not a complete \.npy file"):
         list(open_source(tmp_path / "vectors.npy"))
 
 

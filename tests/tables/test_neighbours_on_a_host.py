@@ -44,9 +44,11 @@ def test_a_link_that_is_put_there_meanwhile_is_not_followed(tmp_path, victim, mo
     (tmp_path / "link").symlink_to(victim)
     with pytest.raises(OSError, match="symbolic links"):
         LocalFiles().write(str(tmp_path / "link"), "counts")
-    with pytest.raises(ConfigError, match="lock .* cannot be opened"):
-        with LocalFiles().locked(str(tmp_path / "link"), "taken"):
-            pass
+    with (
+        pytest.raises(ConfigError, match=r"lock .* cannot be opened"),
+        LocalFiles().locked(str(tmp_path / "link"), "taken"),
+    ):
+        pass
     assert victim.read_text() == "mine"
 
 
@@ -75,7 +77,7 @@ def test_planted_links_are_refused_before_spark_starts(tmp_path, name, mode):
         "text": "text",
         "mode": mode,
     })  # fmt: skip
-    run = TableRun.of(options, TableColumns(text=("text",), id=None))
+    run = TableRun.of(options, TableColumns(text=("text",), keep=(), id=None))
     run.check_free()
     (tmp_path / name).symlink_to(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="is a symbolic link"):
@@ -85,18 +87,22 @@ def test_planted_links_are_refused_before_spark_starts(tmp_path, name, mode):
 def test_a_lock_that_is_a_link_empties_nothing(tmp_path, victim):
     """Rejects a lock that is opened as any file is: it would be emptied."""
     (tmp_path / "lock").symlink_to(victim)
-    with pytest.raises(ConfigError, match="is a symbolic link"):
-        with LocalFiles().locked(str(tmp_path / "lock"), "taken"):
-            pass
+    with (
+        pytest.raises(ConfigError, match="is a symbolic link"),
+        LocalFiles().locked(str(tmp_path / "lock"), "taken"),
+    ):
+        pass
     assert victim.read_text() == "mine"
     (tmp_path / "lock").unlink()
     with LocalFiles().locked(str(tmp_path / "lock"), "taken"):
         assert (tmp_path / "lock").exists()
     (tmp_path / "lock").unlink()
     (tmp_path / "lock").mkdir()
-    with pytest.raises(ConfigError, match="cannot be opened"):
-        with LocalFiles().locked(str(tmp_path / "lock"), "taken"):
-            pass
+    with (
+        pytest.raises(ConfigError, match="cannot be opened"),
+        LocalFiles().locked(str(tmp_path / "lock"), "taken"),
+    ):
+        pass
 
 
 def test_others_who_can_change_a_ledger_are_named(tmp_path, monkeypatch, capsys):

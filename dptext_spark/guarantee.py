@@ -216,14 +216,14 @@ class Guarantee(Displayed, Claim):
             )
         if self.delta_num is None:
             lines.append(
-                f"This holds in exact arithmetic. With uniforms of {UNIFORM_BITS} bits the "
+                f"This holds in exact arithmetic. With random numbers of {UNIFORM_BITS} bits the "
                 "probabilities of outputs differ; for this search it is not bounded by how much."
             )
         else:
             lines.append(
-                f"With uniforms of {UNIFORM_BITS} bits the probabilities of an output are within "
-                f"delta_num = {rounded_up(self.delta_num)} of the proven ones (k outputs: k times "
-                "that). A factor f except with probability p becomes f except with probability "
+                f"With random numbers of {UNIFORM_BITS} bits the probabilities of an output are "
+                f"within delta_num = {rounded_up(self.delta_num)} of the proven ones (k outputs: k "
+                "times that). A factor f except with probability p becomes f except with probability "
                 "p + (1 + f) delta_num. The worst case is that of exact arithmetic."
             )
         if self.euclidean_epsilon not in (None, self.epsilon):
@@ -241,7 +241,7 @@ class Guarantee(Displayed, Claim):
         if nearest[delta] > WEAK_LOSS:
             return (
                 "This bound is too weak to hide a word even among its nearest neighbours: measure "
-                "how often words are replaced."
+                "what attackers get back, by dptext evaluate."
             )
         if hundredth[delta] > WEAK_LOSS:
             return "This bound is too weak to hide a word among more than its nearest neighbours."

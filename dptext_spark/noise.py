@@ -249,7 +249,7 @@ class ReleaseNoise:
 
     def column(self, name: str, *, purpose: str, uint64s_per_token: int) -> ColumnNoise:
         """Derive the noise of a column; ``purpose`` keeps uses of randomness apart within it."""
-        # A stream read at two widths would hand one token's numbers to another one.
+        # A stream read at two widths would give one token's numbers to another one.
         width = uint64s_per_token.to_bytes(8, "little")
         key = self.key.derive(b"column", name.encode(), purpose.encode(), width)
         return ColumnNoise(key=key, uint64s_per_token=uint64s_per_token)

@@ -38,7 +38,7 @@ from dptext_spark.channel.posteriors import LIMIT
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import check_faiss, index_lists
 from dptext_spark.embedding.readers import formats
-from dptext_spark.embedding.spaces import GeometryName, Normalization
+from dptext_spark.embedding.spaces import GeometryName, Normalization, Precision
 from dptext_spark.errors import ConfigError, all_of, faults, parsed, printable
 from dptext_spark.evaluation.attackers import CANDIDATES, TOP
 from dptext_spark.evaluation.measures import MEASURES
@@ -625,6 +625,9 @@ class EmbeddingOptions(Options):
     limit: int | None = BUNDLE("read the first N rows only", None, ge=2)
     strict: bool = BUNDLE("fail on rows that cannot be used; by default they are skipped", False)
     normalize: Normalization = BUNDLE("how vectors are scaled: none, or unit (length 1)", "none")
+    precision: Precision | None = BUNDLE(
+        "precision of vectors: half takes half the space; default: single (poincare: double)", None
+    )
     release_words: Annotated[str, "WORDS"] | int | None = BUNDLE(
         "words that may be output: a file, the first N, or all", None
     )
@@ -802,8 +805,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
     )
     first = "text tokens id vectors sample target oov"
     once = {
-        "text": "Evaluate each column by itself, and release all at the smallest epsilon: what a "
-        "row loses adds up over its columns."
+        "text": "Evaluate each column separately, and release all at the smallest epsilon: the "
+        "losses of a row's columns add up."
     }
 
     specs: Annotated[tuple[MechanismSpec, ...], DISTINCT] = NOISE(
@@ -838,7 +841,7 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         "number of words that attackers consider at each position", CANDIDATES, ge=max(TOP)
     )
     channel_limit: Share = MEASURE(
-        "simulate noise until half of it loses attackers less than this share", LIMIT
+        "simulate noise until half of it costs attackers less than this share of words", LIMIT
     )
     attacker: tuple[Annotated[str, read_by(load_attacker), "MODULE:CLASS"], ...] = MEASURE(
         "own attacker, a class on PYTHONPATH; repeatable", ()

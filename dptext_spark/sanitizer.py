@@ -247,7 +247,7 @@ class Sanitizer(Displayed):
     def contexts(
         self, values: PythonColumn, ids: PythonColumn, *, column: str, **of_rows: Any
     ) -> Iterator[Context]:
-        """Yield for each value its noise's key in :meth:`sanitize`, and what goes out raw."""
+        """Yield for each value its noise's key in :meth:`sanitize`, and what is released raw."""
         values = as_arrow(values, f"Column {column}")
         for run in self._runs(values, ids, column, **of_rows):
             lookup = run.lookup

@@ -71,7 +71,7 @@ def story(name):
 
 
 STORIES = {name: steps for name in DOCUMENTS if (steps := story(name))}
-WITHOUT_JAVA = ("docs/guide/poincare.md", "docs/recipes/sql.md")
+WITHOUT_JAVA = ("docs/recipes/sql.md",)
 
 
 def test_the_documents_have_stories():

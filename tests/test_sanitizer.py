@@ -353,7 +353,7 @@ def test_joined_words_are_perturbed_once_and_unmatchable_ones_never_come_out(tmp
 @pytest.mark.parametrize("rows", [1, 2], ids=["one row", "several rows"])
 def test_what_is_too_long_for_arrow_is_named(line, monkeypatch, rows):
     """Rejects Arrow's own errors, of one array and of several that are put together."""
-    size = 3 << 29
+    size = (1 << 30) + 1  # two of them are more than Arrow can have in one array
     offsets = pa.py_buffer(np.array([0, size], dtype=np.int32))
     half = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(np.zeros(size, dtype=np.uint8)))
 

@@ -13,6 +13,10 @@ from mkdocs.structure.files import File, Files
 ROOT: Final = Path(__file__).parents[2]
 CODE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
+COMMAND: Final = re.compile(
+    r"\A```(?=\n(?:\(|[A-Z_]+=\S+ )?(?:aws|cat|cd|dptext|mkdir|pip|python|scripts/|spark-submit|umask)\b)"
+)
+"""The beginning of code that is typed into a shell, though its block names no language."""
 OPTIONS: Final = ROOT / "docs/site/options.py"
 PYTHON: Final = ROOT / ".venv/bin/python"  # has the package, and this environment does not
 ORIGINS: Final[dict[str, str]] = {}
@@ -66,7 +70,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Let links lead to pages."""
+    """Let links lead to pages, and commands be shown as such."""
     source = page.file.src_uri
     path = ORIGINS.get(source, f"docs/{source}")
     if not path.endswith(".md"):
@@ -77,4 +81,5 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
     parts = CODE.split(markdown)
     parts[::2] = [LINK.sub(link, part) for part in parts[::2]]
+    parts[1::2] = [COMMAND.sub("```sh", part) for part in parts[1::2]]
     return "".join(parts)

@@ -1,4 +1,4 @@
-"""What of a column goes out raw under a text policy, and whether another policy lets the same out.
+"""What of a column is released raw under a text policy, and whether another policy releases it too.
 
 Marks and masked spans never go out raw. Other tokens go out raw where ``--protect`` leaves them
 out, or where the vocabulary lacks them and ``--oov`` keeps them. The layout lets signs and capitals
@@ -20,7 +20,7 @@ from dptext_spark.text.patterns.names import NUMBER
 from dptext_spark.text.policies import TextPolicy
 
 Cover: TypeAlias = Literal["no", "same spans", "likely", "yes"]
-"""Whether all that one release lets out of a row was let out by another one.
+"""Whether all that one release shows raw of a row was shown by another one.
 
 ``same spans``: only where both have the same slots or masked spans. ``likely``: except in odd
 texts, where marks of one policy cross those of the other, or spans.
@@ -29,7 +29,7 @@ texts, where marks of one policy cross those of the other, or spans.
 COVERS: Final[tuple[Cover, ...]] = ("no", "same spans", "likely", "yes")
 """From the weakest to the strongest."""
 
-# Policies under which nothing of a sanitized column goes out raw, and what passes under others.
+# Policies under which nothing of a column is released raw, and what is raw under others.
 _NOTHING_RAW: Final = {
     "oov": {"mask", "drop", "random", "fail"},
     "protect": {"all"},
@@ -150,7 +150,7 @@ def _name(identity: str) -> str:
 
 
 def raw_of(policy: Mapping[str, str], *, key: str, in_elements: bool) -> Iterator[Raw]:
-    """Yield what goes out raw under a recorded policy, of texts or of the elements of token lists.
+    """Yield what a recorded policy releases raw, of texts or of the elements of token lists.
 
     ``key`` is a hash of the user's key, from which surrogates follow.
     """

@@ -145,7 +145,7 @@ class Terms(_Record):
         return column.lower()
 
     def raw(self, column: str, like: Terms | None = None) -> list[Raw] | None:
-        """Return what of a column goes out raw; None where the release leaves the column out.
+        """Return what of a column is released raw; None where the release leaves the column out.
 
         Names are compared as in the release ``like``, by default this one.
         """
@@ -408,7 +408,7 @@ class Ledger:
         return exposures
 
     def exposed(self, terms: Terms) -> list[str]:
-        """Return names of what goes out raw of rows that cannot be compared, protected earlier."""
+        """Return names of what is now released raw of rows that cannot be compared."""
         names = []
         for exposure in self.exposures(terms):
             last_number = 0
@@ -447,7 +447,7 @@ class Ledger:
 
 
 def _cover(raw_before: Iterable[Raw], raw: Raw) -> Cover:
-    """Return whether one of the things that an earlier release let out has all of this one."""
+    """Return whether one of the things that an earlier release showed raw has all of this one."""
     return widest(earlier.covers(raw) for earlier in raw_before)
 
 

@@ -21,7 +21,7 @@ from dptext_spark.errors import ConfigError, parsed
 from dptext_spark.geometry import Floats, Ints
 
 LEAST_EPSILON: Final = 1e-12
-"""Of a mechanism and of a row: below it noise outgrows what single precision can hold."""
+"""For mechanisms and rows: below it noise outgrows what single precision can hold."""
 
 LEAST_ROW_DELTA: Final = 1e-10
 """Far above what adding up the losses of the longest composed row errs by."""

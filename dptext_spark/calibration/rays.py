@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptext_spark.geometry import Floats, Floats32, Ints
-from dptext_spark.geometry.products import score_slack
+from dptext_spark.geometry.products import score_slack, words_times
 from dptext_spark.mechanisms.noisy import vickrey_probability
 from dptext_spark.search.exact import EuclideanNearest, largest
 
@@ -42,7 +42,7 @@ class NearestOnRays:
         self._norms = np.sqrt(np.square(directions).sum(axis=1))
         self._steps = lengths.astype(np.float32)
         self._share = np.float32(0.5) * search.half_norms
-        self._along = search.vectors @ directions.astype(np.float32).T  # (V, r)
+        self._along = words_times(search.vectors, directions.astype(np.float32))  # (V, r)
         # The words that lead in the ray's part of the score, and that part, (e, r, k).
         shape = (*lengths.shape, max(_steps(len(self._along)), default=0))
         self._leaders = np.empty(shape, dtype=np.int32)
@@ -69,7 +69,8 @@ class NearestOnRays:
         rows: list[Ints] = []
         columns: list[Ints] = []
         points: list[Floats] = []
-        starts = centres.astype(np.float32) @ self._search.vectors.T
+        products = words_times(self._search.vectors, centres.astype(np.float32))
+        starts = np.ascontiguousarray(products.T)
         starts -= self._share
         for row, (centre, start) in enumerate(zip(centres, starts, strict=True)):
             parts = zip(*self._candidates(centre, start, choice), strict=True)

@@ -35,7 +35,7 @@ CONFIDENCE: Final = 0.99
 """That the recall is what it is said to be, or more."""
 
 RECALL: Final = 0.98
-"""Of a search in lists, where nothing else is asked for."""
+"""The recall of a search in lists, where nothing else is asked for."""
 
 _BANDS: Final = (100, 1_000, 10_000)
 # The share of words up to which lists pay: one at a time takes about twice the time of all at once,

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry import Floats, Floats32, Ints, WordVectors
 
 Method: TypeAlias = Literal["computed", "posteriors", "draws", "none"]
 """How a channel became known: computed from the mechanism's formula; by whole posteriors of
@@ -78,13 +78,13 @@ class Channel:
         probability[places[has_column], columns[has_column]] = of_cells[has_column]
         return probability
 
-    def means(self, prior: Floats, vectors: Floats32) -> Floats32:
+    def means(self, prior: Floats, vectors: WordVectors) -> Floats32:
         """Compute the mean vector of each output's word under a prior (V,): float32 (outputs, n).
 
         ``vectors`` (V, n) are those of the words.
         """
         words = np.flatnonzero(prior)
-        of_words = vectors[words]
+        of_words = vectors[words].astype(np.float32, copy=False)
         means = np.empty((self.outputs, vectors.shape[1]), dtype=np.float32)
         for start in range(0, self.outputs, _OUTPUTS_AT_ONCE):
             outputs = np.arange(start, min(start + _OUTPUTS_AT_ONCE, self.outputs))

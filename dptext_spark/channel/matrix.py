@@ -1,7 +1,7 @@
 """P[output | word] as one matrix, for statistics that count with it: unbiased, and kept on disk.
 
 A channel of attackers may be off by a factor for each output, since Bayes' rule divides by it.
-Whoever adds up over outputs needs probabilities that add up to 1 for each word.
+Sums over outputs need probabilities that add up to 1 for each word.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ChannelMatrix:
 
     @property
     def outputs(self) -> int:
-        """The words that may be output are among the first so many."""
+        """The number of first words among which are those that may be output."""
         return int(self.table.shape[1])
 
     @cached_property

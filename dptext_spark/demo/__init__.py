@@ -128,6 +128,6 @@ def _recommend(queries: pa.Table, table: Path, bundle: Path) -> None:
         words += [f"--{name}", shlex.quote(str(place))]
     click.echo(
         "On your own table: dptext suggest, then dptext evaluate, then dptext privatize.\n"
-        f"{TARGET}: of these settings the most useful one that meets it is\n"
+        f"The most useful of these settings that meets {TARGET}:\n"
         f"$ dptext privatize {' '.join(words)} --text text --id id {chosen.mechanism.options}"
     )

@@ -40,6 +40,7 @@ from dptext_spark.embedding.spaces import (
     VECTORS,
     GeometryName,
     Normalization,
+    Precision,
     Space,
     unit,
     write_rows,
@@ -52,6 +53,7 @@ from dptext_spark.text.joined import matchable, unique_forms
 _ROW_ORDER = (
     "releasable first, those last that no text can hold and that are not, then source order"
 )
+_SINGLE: Final = "<f4"
 _UNORDERED: Final = "unordered.rows"
 
 NEVER_OUTPUT: Final = "--never-output"
@@ -72,6 +74,7 @@ def build_embedding(
     left_out: list[LeftOut] | None = None,
     matches: list[Matches] | None = None,
     normalize: Normalization = "none",
+    precision: Precision | None = None,
     release_words: str | int | Path | None = None,
     never_output: Path | str | None = None,
     geometry: GeometryName = "euclidean",
@@ -93,6 +96,8 @@ def build_embedding(
         matches: A list that receives how the two lists of words match.
         normalize: ``none``, or ``unit`` to scale every vector to length 1 (in float64, then
             rounded).
+        precision: ``single`` or ``half``: what vectors are rounded to, before norms, covariance,
+            distances and the fingerprint are computed; in the Poincaré ball ``double``.
         release_words: Words that may be output. A path is a file with one word per line, which
             match in any capitals if no word is written like that. By default all words that can
             occur in a text, see :func:`matchable`; an integer N means the first N of these; ``all``
@@ -108,6 +113,8 @@ def build_embedding(
     source = as_path(source, "source")
     output = as_path(output, "output")
     space = _space(geometry, normalize)
+    precision = _precision(space, precision)
+    dtype = space.precisions[precision]
     check_output(output, overwrite)
     release, denied = _read_lists(release_words, never_output)
     rows = reader_of(source, format)(
@@ -117,13 +124,13 @@ def build_embedding(
         strict=strict,
         word_prefix=word_prefix,
         judge=partial(space.faults, normalize=normalize),
-        dtype=space.arrays["vectors"][0],
+        dtype=dtype if normalize == "none" else _SINGLE,  # rounded once, after it was scaled
     )
     with _complete_or_absent(output, overwrite) as folder:
         words: list[str] = []
         with (folder / _UNORDERED).open("wb") as file:
             for names, block in rows:
-                vectors = unit(block) if normalize == "unit" else block
+                vectors = unit(block, dtype) if normalize == "unit" else block
                 file.write(np.ascontiguousarray(vectors).data)
                 words += names
         forms = unique_forms(words)
@@ -153,6 +160,7 @@ def build_embedding(
             dimension=vectors.shape[1],
             geometry=geometry,
             normalization=normalize,
+            precision=precision,
             row_order=_ROW_ORDER,
             release_words_absent=len(release_list.unmatched) if release_list else 0,
             never_output=int(deny_list.words.sum()) if deny_list else 0,
@@ -185,6 +193,18 @@ def _space(geometry: str, normalize: Normalization) -> type[Space]:
         f"Geometry {geometry} and normalization {normalize} cannot be combined",
         allowed="; ".join(choices),
     )
+
+
+def _precision(space: type[Space], precision: Precision | None) -> Precision:
+    """Return the precision of a space's vectors; refuse one that is not among its own."""
+    if precision is None:
+        return next(iter(space.precisions))
+    if precision not in space.precisions:
+        raise BundleError(
+            f"Vectors of geometry {space.geometry} cannot have precision {precision}",
+            allowed=" or ".join(space.precisions),
+        )
+    return precision
 
 
 def _read_lists(

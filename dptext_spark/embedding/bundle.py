@@ -32,6 +32,7 @@ from dptext_spark.embedding.spaces import (
     VECTORS,
     GeometryName,
     Normalization,
+    Precision,
     Space,
 )
 from dptext_spark.errors import BundleError
@@ -70,6 +71,7 @@ class Manifest:
     dimension: int
     geometry: GeometryName
     normalization: Normalization
+    precision: Precision  # of the vectors, which are rounded to it before all else
     row_order: str
     release_words_absent: int  # entries of the list that match no word
     never_output: int  # words that a deny list names
@@ -82,7 +84,10 @@ class Manifest:
     def describe(self) -> str:
         """Describe how many words there are, and which may not be output and why, a line each."""
         counts = f"{self.words:,} words, {self.releasable:,} may be output"
-        lines = [f"{counts}, {self.dimension} dimensions, fingerprint {self.fingerprint[:16]}"]
+        dimensions = f"{self.dimension} dimensions"
+        if self.precision == "half":
+            dimensions += " in half precision"
+        lines = [f"{counts}, {dimensions}, fingerprint {self.fingerprint[:16]}"]
         if self.unmatchable:
             output = "they will not be output"
             if self.unmatchable_releasable:
@@ -175,7 +180,7 @@ class Embedding:
 
     @property
     def vectors(self) -> NDArray[Any]:
-        """(V, n), the words' points; float32, in the Poincaré ball float64."""
+        """(V, n), the words' points; float32 or float16, in the Poincaré ball float64."""
         return self.space.vectors
 
     @property
@@ -333,9 +338,10 @@ def _reopen(path: Path, fingerprint: str, parts: tuple[Part, ...]) -> Embedding:
 def fingerprint(manifest: Manifest, words: pa.StringArray, forms: pa.StringArray) -> str:
     """Hash all that a guarantee depends on, without the source's name and derived arrays.
 
-    It is over layout version, geometry, normalization, words, release flags and vectors. The layout
-    version is 2 where all words that can be found are their own lookup forms, else 3: there texts
-    have other words than by a bundle of layout 2, so their noise must be different.
+    It is over layout version, geometry, normalization, words, release flags and the file of
+    vectors, whose header has their precision. The layout version is 2 where all words that can be
+    found are their own lookup forms, else 3: there texts have other words than by a bundle of
+    layout 2, so their noise must be different.
 
     Words are not hashed by their Parquet bytes, which change with the version of Arrow. Each word
     is its length (8 bytes, little-endian), its UTF-8 and a byte 1 if it may be output, else 0.
@@ -365,7 +371,7 @@ def fingerprint(manifest: Manifest, words: pa.StringArray, forms: pa.StringArray
 
 def file_names(geometry: str) -> tuple[str, ...]:
     """Name the files of a bundle next to its manifest."""
-    return (WORDS, *(f"{name}.npy" for name in SPACES[geometry].arrays))
+    return (WORDS, VECTORS, *(f"{name}.npy" for name in SPACES[geometry].derived))
 
 
 def _stamp(path: Path) -> Stamp | None:
@@ -412,6 +418,11 @@ def _read_manifest(path: Path) -> Manifest:
 
 def _manifest_of(entries: Mapping[str, Any]) -> Manifest | None:
     """Return the manifest of these entries; None where they are of other types, or contradict."""
+    space = SPACES.get(str(entries.get("geometry")))
+    if space is None:
+        return None
+    # Bundles had one precision each before it was an entry.
+    entries = {"precision": next(iter(space.precisions)), **entries}
     try:
         manifest = _MANIFEST.validate_json(json.dumps(entries), strict=True)
     except ValidationError:
@@ -421,7 +432,8 @@ def _manifest_of(entries: Mapping[str, Any]) -> Manifest | None:
     unmatchable_inputs = manifest.unmatchable - manifest.unmatchable_releasable
     has_words = 2 <= manifest.releasable <= manifest.words - unmatchable_inputs
     has_words = has_words and 0 <= manifest.unmatchable_releasable <= manifest.unmatchable
-    if not (is_whole and has_files and has_words and manifest.dimension > 0):
+    has_vectors = manifest.dimension > 0 and manifest.precision in space.precisions
+    if not (is_whole and has_files and has_words and has_vectors):
         return None
     return manifest
 
@@ -450,7 +462,8 @@ def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.Stri
 def _mapped(folder: Path, manifest: Manifest, verify: bool) -> Space:
     arrays = {}
     lengths = {"V": manifest.words, "n": manifest.dimension}
-    for name, (dtype, axes) in SPACES[manifest.geometry].arrays.items():
+    layout = SPACES[manifest.geometry].arrays(manifest.precision)
+    for name, (dtype, axes) in layout.items():
         file = folder / f"{name}.npy"
         array = map_array(file)
         shape = tuple(lengths[axis] for axis in axes)
@@ -464,7 +477,7 @@ def _mapped(folder: Path, manifest: Manifest, verify: bool) -> Space:
 def has_numbers(name: str, array: NDArray[Any]) -> bool:
     """Return whether all numbers are finite and not too large, and squares not negative."""
     least = 0.0 if name.endswith(("norms", "values", "time")) else -_FARTHEST
-    return bool(array.max() <= _FARTHEST and array.min() >= least)
+    return float(array.max()) <= _FARTHEST and float(array.min()) >= least
 
 
 def _check_array(name: str, array: NDArray[Any], dtype: str, shape: tuple[int, ...]) -> None:

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_info
 from dptext_spark.embedding.bundle import PARTS, Embedding, damaged, has_numbers
 from dptext_spark.embedding.spaces import EuclideanSpace, write_rows
 from dptext_spark.errors import ConfigError
+from dptext_spark.geometry import WordVectors
 
 # Words of each list that k-means takes, at most.
 _SAMPLE: Final = 256
@@ -36,7 +37,7 @@ class InvertedLists:
     centroid_half_norms: NDArray[np.float32]  # (L,), half the squared length of each
     starts: NDArray[np.int64]  # (L + 1,), where each list starts in the other arrays, and V
     rows: NDArray[np.int32]  # (V,), the words' ids, ascending within each list
-    vectors: NDArray[np.float32]  # (V, n), C order, the words' vectors in the same order
+    vectors: WordVectors  # (V, n), C order, the words' vectors in the same order
     half_norms: NDArray[np.float32]
 
     @classmethod
@@ -52,7 +53,7 @@ class InvertedLists:
             "centroid_half_norms": ("<f4", (lists,)),
             "starts": ("<i8", (lists + 1,)),
             "rows": ("<i4", (words,)),
-            "vectors": ("<f4", (words, dimension)),
+            "vectors": (embedding.vectors.dtype.str, (words, dimension)),
             "half_norms": ("<f4", (words,)),
         }
         opened = cls(**part.arrays(embedding.path, layout))
@@ -165,9 +166,7 @@ def make_lists(embedding: Embedding, lists: int | None = None) -> InvertedLists:
     return InvertedLists.open(embedding, lists)
 
 
-def _clustered(
-    vectors: NDArray[np.float32], lists: int
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _clustered(vectors: WordVectors, lists: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Find centroids by k-means, float32 (L, n), and the nearest of each vector, int64 (V,)."""
     faiss = _faiss()
     # Words at equal steps: of a vocabulary in order of frequency, words of all frequencies.
@@ -183,10 +182,11 @@ def _clustered(
             min_points_per_centroid=1,
             max_points_per_centroid=1 << 30,
         )
-        means.train(np.ascontiguousarray(vectors[::step]))
+        means.train(np.ascontiguousarray(vectors[::step], dtype=np.float32))
         nearest = []
         for start in range(0, len(vectors), _BLOCK):
-            _, centroids = means.index.search(vectors[start : start + _BLOCK], 1)
+            block = vectors[start : start + _BLOCK].astype(np.float32, copy=False)
+            _, centroids = means.index.search(block, 1)
             nearest.append(centroids[:, 0])
     finally:
         faiss.omp_set_num_threads(threads)

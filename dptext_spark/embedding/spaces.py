@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.errors import BundleError
+from dptext_spark.geometry import WordVectors
 from dptext_spark.geometry.ball import lorentz
 from dptext_spark.geometry.metric import EuclideanMetric, HyperbolicMetric, Metric
 
 GeometryName: TypeAlias = Literal["euclidean", "poincare"]
 Normalization: TypeAlias = Literal["none", "unit"]
+Precision: TypeAlias = Literal["half", "single", "double"]
 SpaceT = TypeVar("SpaceT", bound="Space")
 Points: TypeAlias = NDArray[np.floating[Any]]
 
@@ -35,18 +37,26 @@ NO_ARRAY: Final = (EOFError, OSError, OverflowError, SyntaxError, TokenError, Ty
 """What NumPy raises at a file that is no ``.npy`` file, or one whose header lies."""
 
 _BLOCK_FLOATS: Final = 2**19
-_SHORTEST: Final = 1e-9
-_LONGEST: Final = 1e12
+# Shortest and longest vectors by type. In single precision squares and products of such lengths are
+# far from the ends of the range; in half precision shorter ones would lose digits.
+_LENGTHS: Final = {"float32": (1e-9, 1e12), "float16": (0.01, 65_504.0)}
 
 
 class Space(ABC):
     """Where an embedding's words lie; its arrays are read-only views of the bundle's files."""
 
     geometry: ClassVar[GeometryName]
-    # Its fields, each an ``.npy`` file of that name: dtype and shape, of V words and n dimensions.
-    arrays: ClassVar[Mapping[str, tuple[str, str]]]
+    # Of the vectors, the dtype in each precision; the first one is the default.
+    precisions: ClassVar[Mapping[Precision, str]]
+    # Its other fields: dtype and shape, of V words and n dimensions.
+    derived: ClassVar[Mapping[str, tuple[str, str]]]
     normalizations: ClassVar[tuple[Normalization, ...]] = ("none",)
     vectors: NDArray[Any]  # (V, n), C order, the words' points
+
+    @classmethod
+    def arrays(cls, precision: Precision) -> dict[str, tuple[str, str]]:
+        """Return dtype and shape of all fields, each of which is an ``.npy`` file of that name."""
+        return {"vectors": (cls.precisions[precision], "Vn"), **cls.derived}
 
     @classmethod
     @abstractmethod
@@ -72,15 +82,15 @@ class EuclideanSpace(Space):
     """
 
     geometry: ClassVar[GeometryName] = "euclidean"
-    arrays: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "vectors": ("<f4", "Vn"),
+    precisions: ClassVar[Mapping[Precision, str]] = {"single": "<f4", "half": "<f2"}
+    derived: ClassVar[Mapping[str, tuple[str, str]]] = {
         "half_norms": ("<f4", "V"),
         "covariance_values": ("<f8", "n"),
         "covariance_vectors": ("<f8", "nn"),
     }
     normalizations: ClassVar[tuple[Normalization, ...]] = ("none", "unit")
 
-    vectors: NDArray[np.float32]
+    vectors: WordVectors
     half_norms: NDArray[np.float32]  # |y|²/2 computed in float64
     # Of the covariance scaled to trace n: its eigenvalues, ascending, and its eigenvectors in
     # columns.
@@ -92,9 +102,9 @@ class EuclideanSpace(Space):
         squares = _squared_norms(vectors)
         yield squares == 0, "the vector is zero"
         if normalize == "none":
-            # Squares and products of such lengths are far from the ends of float32's range.
-            outside = (squares < _SHORTEST**2) | (squares > _LONGEST**2)
-            yield outside, f"the vector's length is not between {_SHORTEST:g} and {_LONGEST:g}"
+            shortest, longest = _LENGTHS[vectors.dtype.name]
+            outside = (squares < shortest**2) | (squares > longest**2)
+            yield outside, f"the vector's length is not between {shortest:g} and {longest:g}"
 
     @classmethod
     def derive(cls, folder: Path) -> None:
@@ -143,13 +153,14 @@ class PoincareBall(Space):
     """Points of the unit ball with their Lorentz coordinates."""
 
     geometry: ClassVar[GeometryName] = "poincare"
-    arrays: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "vectors": ("<f8", "Vn"),
+    # Single precision is not enough near the edge.
+    precisions: ClassVar[Mapping[Precision, str]] = {"double": "<f8"}
+    derived: ClassVar[Mapping[str, tuple[str, str]]] = {
         "lorentz_space": ("<f4", "Vn"),
         "lorentz_time": ("<f4", "V"),
     }
 
-    vectors: NDArray[np.float64]  # of norm below 1; float32 is not enough near the edge
+    vectors: NDArray[np.float64]  # of norm below 1
     lorentz_space: NDArray[np.float32]  # 2 p / (1 - |p|²) of each point p, computed in float64
     lorentz_time: NDArray[np.float32]  # (1 + |p|²) / (1 - |p|²) likewise
 
@@ -196,10 +207,11 @@ def write_rows(path: Path, rows: NDArray[Any], order: NDArray[np.int64]) -> None
     write_array(path, rows.dtype.str, rows.shape, blocks)
 
 
-def unit(vectors: Points) -> Points:
+def unit(vectors: Points, dtype: str) -> Points:
     """Scale vectors to length 1, in float64, and round them."""
     lengths = np.sqrt(_squared_norms(vectors))
-    return (vectors / lengths[:, None]).astype(np.float32)
+    scaled: Points = (vectors / lengths[:, None]).astype(dtype)
+    return scaled
 
 
 def _squared_norms(vectors: Points) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry import Floats, Ints, WordVectors
 
 MAIN_AXES: Final = 32
 """Axes of the words' vectors, the longest ones: noise leaves most of a difference there."""
@@ -21,7 +21,7 @@ MIXED_AXES: Final = 32
 _LEAST: Final = 1e-6  # of the longest axis
 
 
-def axes_of(vectors: Floats32, counts: Ints) -> Floats:
+def axes_of(vectors: WordVectors, counts: Ints) -> Floats:
     """Return weights of outputs (outputs, axes), each with a mean square of 1.
 
     Args:

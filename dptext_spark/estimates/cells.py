@@ -19,7 +19,7 @@ Group: TypeAlias = tuple[str, ...]
 Row: TypeAlias = dict[str, Any]
 
 SUMS: Final = ("rows", "v", "n", "vv", "vn", "nn")
-"""Of clusters with a value v and a size n: how many there are, and sums as in ClusterSums."""
+"""For clusters with a value v and a size n: how many there are, and sums as in ClusterSums."""
 
 # No standard error is smaller than that of so many words, or rows: with none seen, 3 are possible.
 _ONE_MORE: Final = 1.5

@@ -23,7 +23,7 @@ from dptext_spark.evaluation.candidates import NO_WORD, Candidates
 from dptext_spark.evaluation.chains import links
 from dptext_spark.evaluation.language import Language, PairCounts
 from dptext_spark.evaluation.rows import SimulatedRows
-from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry import Floats, Floats32, Ints, WordVectors
 
 LIKELIEST: Final = 10
 """Words that are listed of a row."""
@@ -48,7 +48,7 @@ class OutputFeatures:
     probabilities: Floats32  # (outputs, m)
 
     @classmethod
-    def of(cls, matrix: ChannelMatrix, shares: Floats32, vectors: Floats32) -> OutputFeatures:
+    def of(cls, matrix: ChannelMatrix, shares: Floats32, vectors: WordVectors) -> OutputFeatures:
         """Look at outputs of words (k,) with these shares, whose vectors are rows of (V, n)."""
         named = np.flatnonzero(matrix.words >= 0)
         of_words = vectors[matrix.words[named]].astype(np.float32)
@@ -93,14 +93,14 @@ class RowPosterior:
     channel: Channel
     language: Language
     trust: float  # from 0 to 1, how far which word follows which is as in the corpus
-    vectors: Floats32  # (V, n)
+    vectors: WordVectors  # (V, n)
 
     @classmethod
     def of(
         cls,
         matrix: ChannelMatrix,
         shares: Floats,
-        vectors: Floats32,
+        vectors: WordVectors,
         *,
         corpus: tuple[Ints, Ints],
         released: tuple[Ints, Ints],
@@ -145,7 +145,9 @@ class RowPosterior:
         for tokens, part in released.batches(_TOKENS):
             expected = self.expected(part)
             numbers = np.bincount(part.rows[part.perturbed], minlength=expected.shape[0])
-            vectors = (expected @ self.vectors) / np.maximum(numbers, 1)[:, None]
+            words = np.unique(expected.indices)
+            sums = expected[:, words] @ self.vectors[words].astype(np.float64)
+            vectors = sums / np.maximum(numbers, 1)[:, None]
             places = released.rows[tokens[part.offsets[:-1]]]
             for number in np.flatnonzero(numbers).tolist():
                 row = expected[number]

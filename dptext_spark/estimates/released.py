@@ -29,7 +29,7 @@ from dptext_spark.text.policies import (
 )
 
 FORMAT_VERSION: Final = 1
-"""Of the public reports that are understood."""
+"""The version of the public reports that are understood."""
 
 MOST_EPSILONS: Final = 16
 """Epsilons of rows, under a row budget, for which channels are worked out."""

@@ -40,8 +40,8 @@ def leaks_of(row: Facts) -> str:
     leaks = ", ".join(f"{leak['word']} {leak['weight']:.2f}" for leak in row["leaks"][:5])
     absent = f" Not in the channel: {', '.join(row['absent'])}." if row["absent"] else ""
     return (
-        f"{row['topic']}: of a public text {row['sharpness']:.0%} of what it counts are words of "
-        f"the list. Others count most: {leaks}.{absent}"
+        f"{row['topic']}: in a public text {row['sharpness']:.0%} of its count comes from words of "
+        f"the list. Other words that count most: {leaks}.{absent}"
     )
 
 

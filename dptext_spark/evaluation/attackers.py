@@ -47,7 +47,7 @@ CANDIDATES: Final = 192
 """Words that are taken into account at each place of a text."""
 
 STATES: Final = 16
-"""Of them, those that a trigram model chooses among: the likeliest by a bigram model."""
+"""The candidates that a trigram model chooses among: the likeliest by a bigram model."""
 
 ATTACKERS: Final[dict[str, type[Attacker]]] = {}
 """Attackers by name; each subclass enters itself."""

@@ -21,7 +21,7 @@ from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.evaluation.measures import LABELS, RANDOM_WORDS, Sums
 from dptext_spark.evaluation.rows import SimulatedRows, Simulation
 from dptext_spark.evaluation.simulate import ATTACKED, KNOWN, Part, SampledRows
-from dptext_spark.geometry import Floats, Floats32
+from dptext_spark.geometry import Floats, Floats32, WordVectors
 from dptext_spark.mechanisms import Mechanism
 from dptext_spark.spark.versions import to_arrow
 
@@ -183,7 +183,7 @@ def _texts(
     return pa.table(columns)
 
 
-def _mean_vectors(rows: SimulatedRows, vectors: Floats32, means: Floats32 | None) -> Floats:
+def _mean_vectors(rows: SimulatedRows, vectors: WordVectors, means: Floats32 | None) -> Floats:
     """Return the mean vectors of rows, (rows, n), zeros where a row has no word; see classify."""
     words = rows.inputs
     of_words = vectors[np.maximum(words, 0)].astype(np.float64)

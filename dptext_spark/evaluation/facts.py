@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add
 from typing import Any, Final
@@ -23,6 +23,17 @@ from dptext_spark.search.nearest import Search
 
 FILE: Final = "evaluation.json"
 PRIVATE: Final = "Facts about private rows, for those who may read them."
+
+
+def release_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the command of the release that a target recommends, and how to spare those rows."""
+    if facts["target"] and facts["target"]["command"]:
+        yield f"The release: {facts['target']['command']}"
+        if facts["options"].get("where"):
+            yield (
+                "If another --where releases only rows that were not evaluated, leave "
+                "--epsilon-from-private-rows out."
+            )
 
 
 def facts_of(

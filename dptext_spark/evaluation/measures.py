@@ -41,7 +41,7 @@ from dptext_spark.text.pieces import PIECES, count_pieces
 from dptext_spark.word_reader import FEW
 
 RANDOM_WORDS: Final = Exponential(epsilon=LEAST_EPSILON, truncate=1e-9)
-"""At the least epsilon every word comes out as likely as any other, but for one part in 10^20."""
+"""At the least epsilon all outputs are equally likely, except for one part in 10^20."""
 
 _TOKENS: Final = 1 << 15  # vectors that are added up at once
 _PAIRS: Final = ("pairs/before", "pairs/after")

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.comparison import ANALYSED, LEARNT, settings_table, shown_number
-from dptext_spark.evaluation.facts import PRIVATE
+from dptext_spark.evaluation.facts import PRIVATE, release_lines
 from dptext_spark.text.pieces import TITLES
 
 Facts: TypeAlias = Mapping[str, Any]
@@ -61,10 +61,7 @@ def said(facts: Facts) -> Iterator[Any]:
     analysed = {name: pair for name, pair in ANALYSED.items() if pair[1] in settings[0]}
     if analysed:
         yield _analysed(settings, analysed)
-    lines = [*verdict(facts)]
-    if facts["target"] and facts["target"]["command"]:
-        lines.append(f"The release: {facts['target']['command']}")
-    yield lines
+    yield [*verdict(facts), *release_lines(facts)]
 
 
 def _sample(facts: Facts) -> list[str]:
@@ -149,7 +146,7 @@ def channel(setting: Facts) -> str:
         return "computed"
     if method == "posteriors":
         difference = max(setting["difference"], 0.0)
-        return f"{points} simulated points; half of them would lose {difference:.2%} of words"
+        return f"{points} simulated points; half of them recover {difference:.2%} of words less"
     return f"{points} counted draws of each word: THE ATTACK IS WEAK"
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.comparison import LEARNT, Comparison, Outcome
-from dptext_spark.evaluation.facts import PRIVATE, risk_and_use
+from dptext_spark.evaluation.facts import PRIVATE, release_lines, risk_and_use
 from dptext_spark.evaluation.measures import LABELS, MEASURES, Measure
 from dptext_spark.evaluation.target import Target, choice_of
 from dptext_spark.evaluation.text import choice_lines
@@ -118,10 +118,7 @@ def said(facts: Facts) -> Iterator[Any]:
     yield {"title": title, "table": _table(facts, _RISKS)}
     yield {"title": "Noise and vectors", "table": _noise_table(facts)}
     yield [*LEGEND, *warnings(facts)]
-    lines = [*verdict(facts)]
-    if facts["target"] and facts["target"]["command"]:
-        lines.append(f"The release: {facts['target']['command']}")
-    yield lines
+    yield [*verdict(facts), *release_lines(facts)]
 
 
 def _table(facts: Facts, names: Sequence[str]) -> list[list[str]]:

@@ -8,3 +8,5 @@ from numpy.typing import NDArray
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 Floats32: TypeAlias = NDArray[np.float32]
+WordVectors: TypeAlias = NDArray[np.float16 | np.float32]
+"""Vectors as bundles hold them. Before they are multiplied, half precision becomes single."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry import Floats, Ints, WordVectors
 from dptext_spark.geometry.ball import rims
 
 _BLOCK: Final = 2048
@@ -101,7 +101,7 @@ class Metric(ABC):
 class EuclideanMetric(Metric):
     """|B (x - y)| for a square matrix B, or |x - y|."""
 
-    vectors: Floats32
+    vectors: WordVectors
     map: Floats | None = None  # B transposed, (n, n), which multiplies rows; None for the identity
     description: str = "Euclidean distance of their vectors"
 

@@ -8,10 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from dptext_spark.geometry import Floats, Floats32
+from dptext_spark.geometry import Floats, Floats32, WordVectors
 
 UNIT_ROUNDOFF: Final = 2.0**-24
-"""Of single precision."""
+"""The unit roundoff of single precision."""
+
+_BLOCK_FLOATS: Final = 2**18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,18 @@ def _cut(values: Floats, bits: int) -> tuple[Floats, Floats]:
     high = np.rint(values * unit) / unit
     low = np.rint((values - high) * unit**2) / unit**2
     return high, low
+
+
+def words_times(vectors: WordVectors, points: Floats32) -> Floats32:
+    """Multiply words' vectors (V, n) with points (k, n) in single precision: float32 (V, k)."""
+    if vectors.dtype == np.float32:
+        return np.asarray(vectors @ points.T)
+    products = np.empty((len(vectors), len(points)), dtype=np.float32)
+    step = _BLOCK_FLOATS // vectors.shape[1] + 1
+    for start in range(0, len(vectors), step):
+        block = vectors[start : start + step].astype(np.float32)
+        np.matmul(block, points.T, out=products[start : start + step])
+    return products
 
 
 def gamma(terms: float) -> float:

@@ -14,7 +14,7 @@ import scipy
 from threadpoolctl import threadpool_limits
 
 from dptext_spark.bars import progress_bar
-from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry import Floats, Floats32, Ints, WordVectors
 from dptext_spark.geometry.products import ExactProduct, gamma
 from dptext_spark.geometry.sphere import bits_left, gamma_quantile, noise_error, uniform_directions
 from dptext_spark.noise import ColumnNoise, NoiseKey, to_uniform
@@ -146,7 +146,7 @@ def spectral_constant(matrix: Floats) -> float:
     return _rounded_up(largest * (1.0 + 16.0 * max(matrix.shape) * 2.0**-53))
 
 
-def vocabulary_constant(vectors: Floats32, projection: PublicProjection) -> float:
+def vocabulary_constant(vectors: WordVectors, projection: PublicProjection) -> float:
     """Find the largest |projection (x - y)| / |x - y| over all pairs of distinct vectors (V, n).
 
     All pairs are scored by a single-precision product; those that may exceed the largest ratio so
@@ -188,7 +188,7 @@ def vocabulary_constant(vectors: Floats32, projection: PublicProjection) -> floa
 
 
 def _largest_ratio(
-    vectors: Floats32, projection: PublicProjection, left: Ints, right: Ints
+    vectors: WordVectors, projection: PublicProjection, left: Ints, right: Ints
 ) -> float:
     """Find the largest ratio of pairs of words, int64 (t,) each, in double precision."""
     largest = 0.0
@@ -221,7 +221,7 @@ class _Scores:
     first, for N counts their lengths.
     """
 
-    def __init__(self, vectors: Floats32, projection: PublicProjection) -> None:
+    def __init__(self, vectors: WordVectors, projection: PublicProjection) -> None:
         self.vectors = vectors
         self.matrix = projection.matrix
         # Above 0, so that the double precision of p is relative to b |x| as well.

@@ -25,6 +25,7 @@ from dptext_spark.report.facts import (
     Facts,
     Report,
     coverage,
+    forecast,
     persons,
     release_facts,
     row_lengths,
@@ -37,6 +38,7 @@ from dptext_spark.report.measured_risk import measured_risk
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.spark.failures import FAILED, spark_errors
 from dptext_spark.spark.session import leased
+from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, column_counts, singled_out
 from dptext_spark.tables.dataframes import sent
 from dptext_spark.tables.fields import Field, quoted
@@ -101,12 +103,13 @@ def run(options: PrivatizeOptions) -> Report:
             findings["rows_named"] = _check_rows(table)
         if options.person is not None:
             findings["persons"] = _persons(table, worker, guarantee, options.person)
-        sample = _sample(table, worker)
+        sample = _sample(table, worker, rehearse=options.dry_run)
         operations = release.mechanism.operations(release.embedding, release.search)
         partitioning = Partitioning(word=operations, sample=sample)
         if options.dry_run:
             rows = table.input.rows
             sample(rows)
+            findings["forecast"] = _forecast(table, partitioning)
             if ledger is not None:
                 ledger.preview(rows)
             findings["row_lengths"] = sample.lengths
@@ -174,8 +177,14 @@ def _persons(table: Table, worker: Sanitizer, guarantee: Guarantee, column: str)
     return persons(sums, guarantee, epsilons)
 
 
-def _sample(table: Table, worker: Sanitizer) -> Sample:
-    """Return what looks at some rows, with what it says of unknown words and identifiers."""
+def _sample(table: Table, worker: Sanitizer, *, rehearse: bool) -> Sample:
+    """Return what looks at some rows, with what it says of unknown words and identifiers.
+
+    Where it is to ``rehearse``, it also measures the speed of a release under a fresh key.
+    """
+    rehearsed = None
+    if rehearse and not table.grows:
+        rehearsed = replace(Sanitizer.open(worker.release), release=worker.release)
     policy = worker.release.policy
     oov = policy.oov
     return table.input.sample(
@@ -183,6 +192,30 @@ def _sample(table: Table, worker: Sanitizer) -> Sample:
         fate=f"{oov.describe(unknown=policy.protect.unknown)} Take a larger embedding, or "
         f"another --oov than {oov}.",
         identifiers=policy.identifiers.advice,
+        is_sized=True,
+        rehearsed=rehearsed,
+    )
+
+
+def _forecast(table: Table, partitioning: Partitioning) -> Facts | None:
+    """Return what a report says of the work and the files of a run that is not made.
+
+    None of a table that grows, of which a run reads a part, and on Spark Connect.
+    """
+    plan = None
+    if not table.grows:
+        plan = partitioning.planned(table.input.positioned_rows, F.col(ID))
+    sample = partitioning.sample
+    if plan is None or sample is None:
+        return None
+    written = table.output.written
+    return forecast(
+        rows=plan.rows,
+        words=plan.rows * (sample.mean_words or 0.0),
+        words_per_second=sample.words_per_second,
+        cores=min(plan.tasks, table.spark.sparkContext.defaultParallelism),
+        files=plan.files_of(written.option("maxRecordsPerFile")),
+        folders=written.partitions,
     )
 
 

@@ -1,6 +1,6 @@
 """Words drawn straight from a law that falls off with their distance: ``exponential``.
 
-Of every word that comes in, the near words are listed once with their weights; all others, the far
+For every input word, the near words are listed once with their weights; all others, the far
 words, have one bound of their weights. Rounds follow each other: a listed word is proposed by its
 weight, a far one by the bound. A listed word is the output. Of a far one the distance is computed,
 and it is the output with the probability of its weight over the bound; else the next round
@@ -36,7 +36,7 @@ DISTANCE_BITS: Final = 30
 """Minimum number of correct bits of a computed distance; see :class:`NearByScreening`."""
 
 CACHE_BYTES: Final = 256 << 20
-"""Memory for the lists of a bound mechanism, one per process; so many epsilons of rows share it."""
+"""Memory for the lists of a bound mechanism, one per process; the epsilons of rows share it."""
 EPSILONS: Final = 64
 
 # Uniforms of a round: the place on the list, which far word, whether it is accepted. A token's own
@@ -240,7 +240,7 @@ class NearByScreening(NearByDifferences):
         Higham 2002, eq. 3.5; half norm and subtraction cost two roundings more) and pays for the
         roundings of the distance and of the bound. Products that underflow cost the last term.
         """
-        queries = self.metric.vectors[words]
+        queries = self.metric.vectors[words].astype(np.float32, copy=False)
         terms = queries.shape[1] + 4
         squares = np.square(queries, dtype=np.float64).sum(axis=1)
         slack = gamma(terms) * np.square(np.sqrt(squares) + longest_of(self.half_norms))
@@ -256,7 +256,7 @@ class NearByScreening(NearByDifferences):
             vectors = self.metric.vectors[block]
             if self.word_ids is not None:
                 vectors = self.metric.vectors[self.word_ids[block]]
-            scores = queries @ vectors.T
+            scores = queries @ vectors.astype(np.float32, copy=False).T
             scores -= half_norms
             # Not "scores >= floor": what overflows to NaN is no far word.
             hot = np.flatnonzero(~(scores.max(axis=1) < floor))
@@ -281,7 +281,7 @@ class NearByScreening(NearByDifferences):
         squares = np.empty(len(rows))
         for start in range(0, len(rows), _PAIRS):
             part = slice(start, start + _PAIRS)
-            differences = vectors[words[part]]
+            differences = vectors[words[part]].astype(np.float32, copy=False)
             differences -= vectors[self.ids(rows[part])]
             squares[part] = np.einsum("ij,ij->i", differences, differences)
         terms = vectors.shape[1] + 8

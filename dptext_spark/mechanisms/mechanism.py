@@ -37,8 +37,8 @@ PUBLIC_WORDS: Final = (
 def assumptions(noise_bits: int) -> tuple[str, ...]:
     """Return what every guarantee assumes, of noise that keeps this number of bits."""
     return (
-        "the noise key stays secret, and BLAKE2b and AES-256 are pseudorandom",
-        "arithmetic is that of real numbers, except for the uniforms: rounding leaves the noise "
+        "the noise key is kept secret, and BLAKE2b and AES-256 are pseudorandom",
+        "arithmetic is that of real numbers, except for random numbers: rounding leaves the noise "
         f"at least {noise_bits} bits along its weakest axis",
     )
 

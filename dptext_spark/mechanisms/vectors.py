@@ -47,7 +47,7 @@ _OF_WORDS: Final = (
     "word outside the vocabulary is the zero vector, noised like any other."
 )
 _OF_ROWS: Final = (
-    "Null rows stay null, and everyone sees which. A row's place, or a column that is kept, may "
+    "Null rows are null in the output: everyone sees which. A row's place, or a kept column, may "
     "show whose row it is. Privacy loss adds up over all vectors of one person, in all rows, "
     "columns and releases."
 )

@@ -117,6 +117,7 @@ def embedding_json(embedding: Embedding) -> Facts:
         "dimension": manifest.dimension,
         "geometry": manifest.geometry,
         "normalization": manifest.normalization,
+        "precision": manifest.precision,
     }
 
 
@@ -142,8 +143,8 @@ def key_scope(
             "epsilon again."
         ]
     sentences = [
-        f"Released again under this key and name, a {what} comes out equal if it and its row's id "
-        "are byte-for-byte equal: anyone with both releases sees which rows changed.",
+        f"Released again under this key and name, a {what} has an equal output if it and its "
+        "row's id are byte-for-byte equal: anyone with both releases sees which rows changed.",
         f"A {what} that changed in any byte gets new noise: all of it costs epsilon again, not the "
         "changed part alone.",
     ]
@@ -193,7 +194,7 @@ def table_facts(
             "may follow one another in any order."
         )
     else:
-        scope.append("Row order is lost: rows were ordered by chance, for tasks of equal size.")
+        scope.append("Row order is random: rows were spread for tasks of equal size.")
     scope += remarks
     if options.get("epsilon-from-private-rows"):
         scope.append(
@@ -361,6 +362,60 @@ def rows_named(counts: Mapping[str, Any], *, has_id: bool) -> Facts:
     return {**counts, "said": lines}
 
 
+def forecast(
+    *,
+    rows: int,
+    words: float,
+    words_per_second: float | None,
+    cores: int,
+    files: int,
+    folders: Collection[str],
+) -> Facts:
+    """Return what a run would take, and how many files it would write, by a sample.
+
+    ``words`` are those of the whole table, ``words_per_second`` those of one core, ``cores`` those
+    that have work; ``folders`` are columns that name folders of the output.
+    """
+    lines = []
+    core_seconds = None
+    if words_per_second:
+        core_seconds = words / words_per_second
+        time = _duration(core_seconds / max(1, cores))
+        unit = "core" if cores == 1 else "cores"
+        lines.append(
+            f"Work, by a sample: {_duration(core_seconds, 'core-')}, {time} on {cores:,} {unit}; "
+            f"one core sanitizes about {_two_digits(words_per_second):,.0f} of about "
+            f"{_two_digits(words):,.0f} words a second"
+        )
+    line = f"Files of the output: {files:,}"
+    if folders:
+        line += f", or more: at least one for each folder by {', '.join(folders)}"
+    lines.append(line)
+    return {
+        "rows": rows,
+        "words": round(words),
+        "words_per_second": words_per_second,
+        "core_seconds": core_seconds,
+        "cores": cores,
+        "files": files,
+        "said": lines,
+    }
+
+
+def _duration(seconds: float, core: str = "") -> str:
+    """Return about how long something takes, in words; ``core-`` for the time of cores."""
+    if seconds < 60.0:
+        return f"under a {core}minute"
+    if seconds < 5400.0:
+        return f"about {seconds / 60.0:.2g} {core}minutes"
+    hours = float(f"{seconds / 3600.0:.2g}")
+    return f"about {hours:,g} {core}hours"
+
+
+def _two_digits(number: float) -> float:
+    return float(f"{number:.2g}")
+
+
 def tags_of(types: Collection[Mapping[str, Any]]) -> Facts:
     """Return how many tags a released table has, by type, and how many rows they link."""
     sentence = (
@@ -505,6 +560,7 @@ def describe(facts: Facts) -> str:
         lines += ["", "Coverage, only for those who run the job"]
         lines += [f"{name}: {sample['said']}" for name, sample in facts["coverage"].items()]
     lines += facts.get("row_lengths", {}).get("said", ())
+    lines += facts.get("forecast", {}).get("said", ())
     lines += facts.get("singled_out", {}).get("said", ())
     lines += facts.get("rows_named", {}).get("said", ())
     lines += facts.get("tags", {}).get("said", ())

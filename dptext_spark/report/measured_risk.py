@@ -89,7 +89,7 @@ def _of_which_rows(theirs: Mapping[str, Any], options: Mapping[str, Any]) -> str
         return "It was measured on some rows of the table, which are released, too."
     return (
         "It was measured on rows of the same table by a filter; the release has a filter, too. "
-        "Whether they share rows is for those who ran both to say."
+        "Only those who ran both know whether they share rows."
     )
 
 
@@ -102,7 +102,7 @@ def _sentences(facts: Facts, column: str) -> list[str]:
         f"Attackers recovered {share} (measured {facts['recovered']:.1%}, upper limit at "
         f"{confidence}); without any output {facts['recovered_floor']:.1%}.",
         f"The strongest of {', '.join(facts['attackers'])} was {facts['attacker']}, with "
-        f"{facts['guesses']} {noun} a word and {facts['versions']} version(s) of each row.",
+        f"{facts['guesses']} {noun} for each word; releases of each row: {facts['versions']}.",
     ]
     if facts["linked"] is not None:
         sentences.append(

@@ -17,7 +17,7 @@ TITLE: Final = "Release of a sanitized table"
 _POLICIES: Final = {
     "oov": "Unknown words",
     "protect": "Words that get noise",
-    "layout": "Around words",
+    "layout": "Layout",
     "numbers": "Numbers",
     "tokenizer": "Tokenizer",
     "release-words": "Words that may be output",
@@ -27,14 +27,14 @@ _POLICIES: Final = {
 
 _NOT_HIDDEN: Final = (
     "The bound is for one word at a time: the unit of privacy is a word, not a person or a row.",
-    "Rows are not hidden among rows. All words of a row together may single it out, although most "
-    "of them changed: to anyone who has the original text, and by one rare unchanged word.",
+    "Rows are not hidden among rows. One rare unchanged word may single out a row. For anyone who "
+    "has the original texts, all words of a row together may do so, although most of them changed.",
     "Topic and length of a text remain recognizable: replacements are near in meaning.",
     "Names and other personal data that no pattern and no detector marked are words like all "
     "others: they get noise, and nothing more.",
 )
 _UNCHANGED: Final = (
-    "The columns {columns} are unchanged. They are quasi-identifiers: data intruders who know "
+    "Unchanged columns: {columns}. They are quasi-identifiers: data intruders who know "
     "these values of a person from elsewhere can find the rows."
 )
 
@@ -65,9 +65,9 @@ _LEARNERS: Final = (
         "a ledger with a budget",
     ),
     (
-        "Whoever holds the key, or the private report",
+        "Those who hold the key, or the private report",
         "whether a guess of a text is right; exact counts",
-        "they stay with those who run the job",
+        "only those who run the job have them",
     ),
 )
 """Who could learn what, and what limits it."""

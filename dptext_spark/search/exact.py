@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.spaces import EuclideanSpace, PoincareBall
 from dptext_spark.errors import BundleError, ConfigError
-from dptext_spark.geometry import Floats, Floats32, Ints
+from dptext_spark.geometry import Floats, Floats32, Ints, WordVectors
 from dptext_spark.geometry.ball import lorentz, rims
 from dptext_spark.geometry.products import gamma, longest_of, score_slack
 from dptext_spark.search.coarse import coarse_candidates
@@ -48,7 +48,7 @@ class Scan:
     """
 
     queries: Floats32  # (t, n)
-    matrix: Floats32  # (V, n)
+    matrix: WordVectors  # (V, n)
     offsets: Floats32  # (V,)
     slack: Floats32  # (t,)
     widths: Floats32 | None = None  # (V,); None stands for zeros
@@ -68,7 +68,8 @@ class Scan:
         for start in range(0, len(matrix), WORD_BLOCK):
             block = slice(start, start + WORD_BLOCK)
             scores = buffer[:, : len(offsets[block])]
-            np.matmul(self.queries, matrix[block].T, out=scores)
+            vectors = matrix[block].astype(np.float32, copy=False)
+            np.matmul(self.queries, vectors.T, out=scores)
             scores -= offsets[block]
             words = np.arange(start, start + scores.shape[1])
             widths = None if self.widths is None else self.widths[block]
@@ -220,7 +221,7 @@ class _ExactNearest(NearestWords):
 class EuclideanWords(_ExactNearest):
     """Words that are compared by their Euclidean distance to points; which ones, subclasses say."""
 
-    vectors: Floats32  # (V, n), C order; used in place, never copied
+    vectors: WordVectors  # (V, n), C order; used in place, never copied
     half_norms: Floats32  # (V,), half the squared Euclidean norm of each row
 
     @property
@@ -254,7 +255,7 @@ class EuclideanWords(_ExactNearest):
     def distances(self, points: Floats, words: Ints, scores: Floats) -> Floats:
         squares = [np.square(points - self.vectors[column]).sum(axis=1) for column in words.T]
         distances: Floats = np.sqrt(np.stack(squares, axis=1))
-        # Words that are equally near but for rounding may come out in the other order here.
+        # Words that are equally near except for rounding may have the other order here.
         distances.sort(axis=1)
         return distances
 
@@ -373,7 +374,7 @@ class ExactSearch(Search):
         return self._of(vectors, half_norms)
 
     def _of(
-        self, vectors: Floats32, half_norms: Floats32, bundle: Embedding | None = None
+        self, vectors: WordVectors, half_norms: Floats32, bundle: Embedding | None = None
     ) -> NearestWords:
         vectors = vectors[: self.release_words]
         coarse = coded_words(np.asarray(vectors), bundle, withheld=self.withheld)

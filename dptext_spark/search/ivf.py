@@ -98,7 +98,7 @@ class IvfNearest(EuclideanWords):
         is_searched, sizes = self.searched_lists(points)
         for number in np.flatnonzero(sizes).tolist():
             members = slice(int(self.lists.starts[number]), int(self.stops[number]))
-            vectors = self.lists.vectors[members]
+            vectors = self.lists.vectors[members].astype(np.float32, copy=False)
             offsets = self.offsets[members]
             words = self.lists.rows[members].astype(np.int64)
             visitors = np.flatnonzero(is_searched[:, number])

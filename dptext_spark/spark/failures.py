@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from dptext_spark import errors
 from dptext_spark.errors import DptextError, InputError, JobError
-from dptext_spark.spark.java import has_ended, see_log
+from dptext_spark.spark.java import has_ended, lacked_heap, see_log
 from dptext_spark.spark.versions import condition_of
 
 FAILED: Final = "The Spark job failed and no output was written"
@@ -24,6 +24,11 @@ FAILED: Final = "The Spark job failed and no output was written"
 FAILURES: Final = (PySparkException, Py4JError, OSError)
 _NO_SPACE: Final = "No space left on device"
 _ENDED: Final = "the end of Spark's Java process"
+_NO_HEAP: Final = "too little memory of Spark's Java process"
+_MORE_HEAP: Final = (
+    "Give it more: --spark-conf spark.driver.memory=8g on this machine, spark.executor.memory too "
+    "on a cluster"
+)
 
 # The fields of Spark's errors about files that name file, column and types, and so hold no row.
 _FIELDS: Final = {
@@ -85,6 +90,7 @@ _CAUSES: Final = {
         "a Python that does not start where tasks run",
         "Set PYSPARK_PYTHON, or spark.pyspark.python, to a program that is on every host",
     ),
+    r"\bOutOfMemoryError: Java heap space\b": (_NO_HEAP, _MORE_HEAP),
     r"\bOversizedAllocationException\b|\bOutOfDirectMemoryError\b": (
         "rows that are too long for one batch of Arrow, which holds 1 GB of text",
         "Give --spark-conf spark.sql.execution.arrow.maxRecordsPerBatch=10, and cut rows of 100 MB "
@@ -143,7 +149,11 @@ def package_error(error: Exception, what: str = FAILED) -> DptextError:
             return JobError(what, got=name, do=do)
     if getattr(error, "filename", None):
         return JobError(what, got=name)
-    return JobError(what, got=name, do=see_log())
+    do = see_log()
+    if name == _ENDED and lacked_heap():
+        name = _NO_HEAP
+        do = _MORE_HEAP
+    return JobError(what, got=name, do=do)
 
 
 def file_fault(error: Exception) -> InputError | None:

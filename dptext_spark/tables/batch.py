@@ -157,6 +157,16 @@ class Batch:
                 else:
                     yield cls.from_arrow(part, paths)
 
+    def part(self, rows: slice) -> Self:
+        """Return some of the rows, without a copy."""
+        return replace(
+            self,
+            row=self.row[rows],
+            ids=self.ids[rows],
+            slots=None if self.slots is None else self.slots[rows],
+            persons=None if self.persons is None else self.persons[rows],
+        )
+
     def __len__(self) -> int:
         return len(self.row)
 

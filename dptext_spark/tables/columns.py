@@ -6,7 +6,7 @@ The output has the fields that were named, in the structs and arrays around them
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 from itertools import combinations, product
@@ -47,7 +47,7 @@ _BINARY_STRINGS: Final = (
     "--spark-conf spark.sql.parquet.binaryAsString=true; else make them strings before the run"
 )
 ACCURACY: Final = 10_000
-"""Percentiles are off by one row in so many, at most."""
+"""Percentiles are off by at most one row in this number."""
 
 KindT = TypeVar("KindT", "TokenCounts[int]", "VectorCounts[int]")
 WorkerT = TypeVar("WorkerT", bound=Hashable)
@@ -315,12 +315,14 @@ class TableColumns:
         worker: Worker,
         observation: Observation | None = None,
         row_counts: NDArray[np.uint8] | None = None,
+        gather: Callable[[DataFrame], DataFrame] = lambda rows: rows,
     ) -> DataFrame:
         """Sanitize, lazily, what :meth:`select` left of a table of this schema.
 
         The observation receives ``rows`` and the counters of each column once the result is
         written; with ``row_counts`` (V,), how many rows have each word, also how many rows show an
-        unchanged rare word.
+        unchanged rare word. ``gather`` moves sanitized rows to other partitions: before they are
+        counted, because Spark counts the rows of a task once only in the last stage.
         """
         counters = [counter(*pair) for pair in product(self.sanitized, worker.counters._fields)]
         if row_counts is not None:
@@ -331,7 +333,7 @@ class TableColumns:
             outputs.add(f"c{number}", LongType())
         paths = self.field_paths(table)
         work = partial(_sanitize_batches, worker, paths, row_counts=row_counts)
-        result = selected.mapInArrow(work, outputs)
+        result = gather(selected.mapInArrow(work, outputs))
         if observation is not None:
             result = result.observe(observation, *self._measures(counters))
         return result.select(f"{ROW}.*")

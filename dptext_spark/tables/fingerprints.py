@@ -2,7 +2,7 @@
 
 A line for each row and column holds keyed hashes: of the row's id, of what the column holds, of its
 slots or masked spans if there are any, of the key that its noise is drawn from, and of each token
-that goes out raw with its place. Elements of an array that move to another place get fresh noise
+that is released raw with its place. Elements of an array that move to another place get fresh noise
 there, and nobody can tell which one came from where: so all that a column holds in a row is one
 content. Without the user's key the hashes show how many tokens go out raw, and which contents,
 spans and raw tokens of one row are equal.

@@ -86,7 +86,7 @@ def decoded(folders: Folders, partitions: Sequence[str], place: str) -> dict[str
             if _meaning(part) != _utf8(_as_spark_reads(part)):
                 raise InputError(
                     f"The input {place} has a partition folder whose name cannot be read",
-                    allowed="percent signs that stand for UTF-8, next to ASCII letters alone",
+                    allowed="percent-encoded UTF-8, next to ASCII letters alone",
                     got=name,
                     do="Rename the folder",
                 )

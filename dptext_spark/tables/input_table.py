@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.batch import FieldPaths
 from dptext_spark.tables.columns import TableColumns, check_ids, check_refused
@@ -115,12 +116,22 @@ class InputTable:
             check_met(self.df, self.source.df)
         return measured
 
-    def sample(self, reader: WordReader, *, fate: str, identifiers: str = "") -> Sample:
-        """Return what looks at some rows; ``fate`` and ``identifiers`` as :class:`Sample` says."""
+    def sample(
+        self,
+        reader: WordReader,
+        *,
+        fate: str,
+        identifiers: str = "",
+        is_sized: bool = False,
+        rehearsed: Sanitizer | None = None,
+    ) -> Sample:
+        """Return what looks at some rows; arguments as :class:`Sample` says."""
         return Sample(
             columns=self.columns,
             table=self.source.df.schema,
             reader=reader,
             fate=fate,
             identifiers=identifiers,
+            is_sized=is_sized,
+            rehearsed=rehearsed,
         )

@@ -197,7 +197,7 @@ def exposed_by_row(
     terms: Terms,
     exposures: Sequence[Exposure],
 ) -> list[str]:
-    """Name what goes out raw of some row although an earlier release protected it.
+    """Name what is released raw of some row although an earlier release protected it.
 
     No row leaves Spark. Each row counts for itself: what is out of one is not out of another one.
     """

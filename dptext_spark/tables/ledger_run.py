@@ -102,20 +102,20 @@ class LedgerRun:
                 raise ConfigError(
                     f"The ledger {path} has a release of another input under this key and name",
                     got=f"release {entry.number} to {entry.terms.output}",
-                    do="Give this input another --name: under this one equal ids and texts come "
-                    "out as equal words, which would show which rows are in both",
+                    do="Give this input another --name: under this one equal ids and texts have "
+                    "equal outputs, which would show which rows are in both",
                 )
         if self._fingerprints is None:
             self._expose(ledger.exposed(terms))
 
     def _expose(self, exposed: list[str]) -> None:
-        """Note what goes out raw from now on, or refuse it under a budget."""
+        """Note what is released raw from now on, or refuse it under a budget."""
         self._exposed.update(dict.fromkeys(exposed))
         if exposed and self.options.budget is not None:
             raise ConfigError(
                 f"The release reveals what earlier releases in the ledger {self.folder.path} "
                 "protected",
-                allowed="with --budget: what they let out of the same rows",
+                allowed="with --budget: only what they released raw of the same rows",
                 got="; ".join(exposed),
                 do="Use the earlier policy; or run once without --budget to accept it, which the "
                 "report says",

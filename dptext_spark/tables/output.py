@@ -30,7 +30,7 @@ _ENDING: Final = ".part"
 def check_unfinished(
     storage: LocalFiles, output: str, *, but: str = "", replace: str = "--mode overwrite"
 ) -> None:
-    """Refuse an output of which a run has left a folder, or is still writing it, but for ``but``.
+    """Refuse an output whose folder a run has left, or is still writing, except for ``but``.
 
     ``replace`` is the option that takes over from such a run.
     """

@@ -7,9 +7,10 @@ word. Workers count: numbers reach the driver, no row and no word does.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -17,14 +18,17 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from dptext_spark.bars import progress, tell
+from dptext_spark.errors import DptextError
+from dptext_spark.sanitizer import Sanitizer
 from dptext_spark.spark.versions import to_arrow
-from dptext_spark.tables.batch import ID, ROW, SLOTS, Batch, FieldPaths
+from dptext_spark.tables.batch import ID, PERSON, ROW, SLOTS, Batch, FieldPaths
 from dptext_spark.tables.columns import ACCURACY, TableColumns, shared
 from dptext_spark.tables.fields import Field, pruned, quoted
 from dptext_spark.tables.source import setting
@@ -38,7 +42,7 @@ from dptext_spark.word_reader import FEW, TokenLookup, WordReader, rows_with_wor
 
 SAMPLE_TASKS: Final = 4
 SAMPLE_ROWS: Final = 1000
-"""Rows that each of so many tasks looks at, at most: little work, whatever the table's size."""
+"""The most rows that a task looks at: little work, whatever the table's size."""
 
 NAMED_ROWS: Final = 1_000_000
 """Rows up to which those that kept columns name uniquely are counted and not estimated."""
@@ -59,6 +63,9 @@ _LARGER: Final = (
 
 SOME: Final = 0.01
 """Places per row that look like pieces of identifiers, to warn of."""
+
+_LONG: Final = 2000  # letters of a text that are sanitized to measure the speed
+_REHEARSAL: Final = 1.0  # seconds, about, for which a task sanitizes its sample
 
 _NAMED: Final = 5
 """Columns that a warning names, of those that it is also about."""
@@ -120,7 +127,7 @@ class Coverage(Counter[str]):
         return {kind: self[f"left_{kind}"] for kind in PIECES}
 
     def identified(self, but: Collection[str] = ()) -> str:
-        """Count what patterns find, by type but for some; empty if nothing."""
+        """Count what patterns find, by type except for some; empty if nothing."""
         return ", ".join(
             f"{self[kind]:,} {kind}" for kind in TYPES if self[kind] and kind not in but
         )
@@ -202,6 +209,11 @@ class Sample:
         lengths: How many words its rows have, all columns together; None before the first call, and
             for no rows.
         mean_words: The same on average.
+        is_sized: Whether columns that pass are read, too, for the bytes of a row.
+        row_bytes: Of what is released of a row, on average; None where it is not asked for.
+        rehearsed: Sanitizes the sample to measure its speed, under a key of its own; no word of
+            that leaves a worker. None where no speed is asked for.
+        words_per_second: Of one core; None where nothing was measured.
         partition_rows: The rows of each of Spark's partitions, where the sample is the whole table.
     """
 
@@ -213,6 +225,10 @@ class Sample:
     coverage: dict[str, Coverage] = field(default_factory=dict)
     lengths: dict[str, int | None] | None = None
     mean_words: float | None = None
+    is_sized: bool = False
+    row_bytes: float | None = None
+    rehearsed: Sanitizer | None = None
+    words_per_second: float | None = None
     partition_rows: list[int] | None = None
 
     def __call__(self, rows: DataFrame) -> None:
@@ -224,12 +240,21 @@ class Sample:
         names = replace(self.columns, vector=()).sanitized
         words: list[int] = []
         task_rows: list[Any] = []
+        total_bytes = 0
+        rehearsed = np.zeros(2)  # words and their seconds
         for task in tasks:
             for name, counts in zip(names, task["coverage"], strict=True):
                 self.coverage.setdefault(name, Coverage()).update(counts)
             words += task["words"]
             task_rows.append(task["rows"])
+            total_bytes += task["bytes"]
+            rehearsed += np.array(task["rehearsed"])
         words.sort()
+        if words and self.is_sized:
+            self.row_bytes = total_bytes / len(words)
+        if rehearsed.all():
+            rehearsed_words, seconds = rehearsed.tolist()
+            self.words_per_second = rehearsed_words / seconds
         if words:
             median = words[(len(words) - 1) // 2]
             self.lengths = {"median": median, "longest": words[-1], "sample": len(words)}
@@ -241,11 +266,14 @@ class Sample:
 
     def _tasks(self, rows: DataFrame) -> list[dict[str, Any]]:
         """Return what some tasks count in their first rows."""
-        columns = replace(self.columns, keep=(), vector=())
+        columns = replace(self.columns, vector=())
+        if not self.is_sized:
+            columns = replace(columns, keep=())
         row = pruned(F.col(ROW), self.columns.schema(self.table), columns.schema(self.table))
         slots = [SLOTS] if columns.slots else []
-        narrow = rows.select(row.alias(ROW), F.lit("").alias(ID), *slots)
-        work = partial(_sample, self.reader, columns.field_paths(self.table))
+        person = [PERSON] if columns.person and self.rehearsed is not None else []
+        narrow = rows.select(row.alias(ROW), F.lit("").alias(ID), *slots, *person)
+        work = partial(_sample, self.reader, columns.field_paths(self.table), self.rehearsed)
         samples = narrow.mapInArrow(work, "sample string").limit(SAMPLE_TASKS)
         # Spark would ask one task first, and all cores but one would wait for it and for its Python
         # worker.
@@ -323,7 +351,10 @@ def _unchanged(run: TokenLookup, reader: WordReader) -> pa.Array:
 
 
 def _sample(
-    reader: WordReader, paths: FieldPaths, batches: Iterable[pa.RecordBatch]
+    reader: WordReader,
+    paths: FieldPaths,
+    rehearsed: Sanitizer | None,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Count words in the first rows of a task; runs in Python workers.
 
@@ -336,6 +367,8 @@ def _sample(
     rows: int | None = 0 if first is None else len(first)
     coverage = [Coverage()] * len(paths.paths)
     words: list[int] = []
+    row_bytes = 0
+    speed = np.zeros(2)
     if first is not None and rows:
         about_a_mb = max(1, SLICE_BYTES * rows // first.nbytes)
         batch = Batch.from_arrow(first.slice(0, min(about_a_mb, SAMPLE_ROWS)), paths)
@@ -345,11 +378,56 @@ def _sample(
         ]
         # Sorted: no number has the place of a row.
         words = np.sort(batch.words(reader.visible_words)).tolist()
+        row_bytes = batch.row.nbytes
+        if rehearsed is not None:
+            speed = _speed(shared(rehearsed), batch)
         # Where this is the end, Spark uses the worker again.
         is_whole = rows <= SAMPLE_ROWS and next(batches, None) is None
         rows = rows if is_whole else None
-    sample = {"coverage": coverage, "words": words, "rows": rows}
+    sample = {
+        "coverage": coverage,
+        "words": words,
+        "rows": rows,
+        "bytes": row_bytes,
+        "rehearsed": speed.tolist(),
+    }
     yield pa.RecordBatch.from_pydict({"sample": [json.dumps(sample)]})
+
+
+def _speed(sanitizer: Sanitizer, batch: Batch) -> NDArray[np.float64]:
+    """Sanitize rows of a batch; return how many words took how much processor time, (2,).
+
+    It takes more and more rows until about a second has passed. The first row, which also loads the
+    search, does not count if there are others.
+    """
+    measured: list[tuple[int, float]] = []
+    start = 0
+    rows = 1
+    end = time.monotonic() + _REHEARSAL
+    with suppress(DptextError):  # of words that fail a run, which is to say so itself
+        while start < len(batch) and (not measured or time.monotonic() < end):
+            clock = time.process_time()
+            words = _rehearse(sanitizer, batch.part(slice(start, start + rows)))
+            measured.append((words, time.process_time() - clock))
+            start += rows
+            rows *= 2
+    counted = measured[1:] or measured
+    total: NDArray[np.float64] = np.array(counted, dtype=np.float64).reshape(-1, 2).sum(axis=0)
+    return total
+
+
+def _rehearse(sanitizer: Sanitizer, batch: Batch) -> int:
+    """Sanitize all fields of a batch, of long texts the beginning; return the number of words."""
+    words = 0
+    for name, field_values in batch.fields(sanitizer.visible_words):
+        values = field_values.values
+        if field_values.slots is None and pa.types.is_string(values.type):
+            values = pc.utf8_slice_codeunits(values, 0, _LONG)
+        result = sanitizer.sanitize(
+            values, field_values.ids, column=name, trust_id=True, **field_values.of_rows
+        )
+        words += int(result.counts.tokens.sum())
+    return words
 
 
 def count_rows_with_words(

@@ -23,7 +23,6 @@ from typing import Any, Final, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pyspark
-from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +33,7 @@ from dptext_spark.errors import ConfigError, JobError
 from dptext_spark.parsing import json_value
 from dptext_spark.spark import USER_SETTINGS, java
 from dptext_spark.spark.failures import condition
-from dptext_spark.spark.java import has_ended
+from dptext_spark.spark.java import has_ended, java_class
 
 NO_FILE: Final = "no such file"
 LOCAL_URL: Final = ("^file:/+", "file:/")
@@ -108,7 +107,8 @@ def is_settled(df: DataFrame) -> bool:
 def _plan(df: DataFrame) -> tuple[Any, Any]:
     """Return a frame's plan, and the names of what plans may contain."""
     jvm: Any = df.sparkSession._jvm
-    return df._jdf.queryExecution().analyzed(), jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    patterns = java_class(jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    return df._jdf.queryExecution().analyzed(), patterns
 
 
 def is_plain() -> bool:
@@ -408,8 +408,8 @@ class Storage(LocalFiles):
         self._context: Any = spark.sparkContext
         self._jvm = cast(Any, self._context._jvm)
         self._conf: Any = self._context._jsc.hadoopConfiguration()
-        # Kept, as py4j asks the JVM for each name on the way.
-        self._path: Any = self._jvm.org.apache.hadoop.fs.Path
+        self._path = java_class(self._jvm, "org.apache.hadoop.fs.Path")
+        self._types = java_class(self._jvm, "py4j.reflection.TypeUtil")
 
     def sees(self, path: str) -> bool:
         return True
@@ -421,7 +421,7 @@ class Storage(LocalFiles):
             system = place.getFileSystem(self._conf)
             # Checksums beside local files are no part of an output, and fail at names with a colon.
             checked = "org.apache.hadoop.fs.ChecksumFileSystem"
-            if is_instance_of(self._context._gateway, system, checked):
+            if self._types.isInstanceOf(checked, system):
                 self._check_name(local_path(path) or path)
                 system = system.getRawFileSystem()
             return system, system.makeQualified(place)
@@ -439,7 +439,7 @@ class Storage(LocalFiles):
         """Refuse a name of this machine that Java cannot have under its locale: it sees nothing."""
         if path.isascii():
             return
-        encoding = str(self._jvm.System.getProperty("sun.jnu.encoding"))
+        encoding = str(java_class(self._jvm, "java.lang.System").getProperty("sun.jnu.encoding"))
         is_utf8 = encoding.upper() in ("UTF-8", "UTF8")
         name = _printable(path)
         if is_utf8 and name == path:
@@ -468,7 +468,7 @@ class Storage(LocalFiles):
             if literal(part) == part:
                 places = [place / part for place in places]
                 continue
-            glob = self._jvm.org.apache.hadoop.fs.GlobPattern(part)
+            glob = java_class(self._jvm, "org.apache.hadoop.fs.GlobPattern")(part)
             entries = chain.from_iterable(place.iterdir() for place in places if place.is_dir())
             places = [entry for entry in entries if glob.matches(_printable(entry.name))]
         return [place for place in places if place.exists()]
@@ -528,7 +528,7 @@ class Storage(LocalFiles):
 
     def footer(self, url: str) -> pq.ParquetFile:
         """Read the footer of a Parquet file: its schema, with INT96 in microseconds; no rows."""
-        place = self._path(self._jvm.java.net.URI(url))
+        place = self._path(java_class(self._jvm, "java.net.URI")(url))
         system = place.getFileSystem(self._conf)
         size = system.getFileStatus(place).getLen()
         with closing(system.open(place)) as stream:
@@ -614,7 +614,8 @@ class Storage(LocalFiles):
             system.setPermission(copy, self._permission(mode))
 
     def _permission(self, mode: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.permission.FsPermission(mode)
+        permission = java_class(self._jvm, "org.apache.hadoop.fs.permission.FsPermission")
+        return permission(mode)
 
     @contextmanager
     def locked(self, path: str, taken: str) -> Iterator[None]:
@@ -625,8 +626,9 @@ class Storage(LocalFiles):
         check_target(path)
         # Of the JVM and not of Python: its threads may outlive a killed Python process for a
         # moment.
+        files = java_class(self._jvm, "java.io.RandomAccessFile")
         try:
-            channel = self._jvm.java.io.RandomAccessFile(uri.getPath(), "rw").getChannel()
+            channel = files(uri.getPath(), "rw").getChannel()
         except Py4JJavaError as error:
             raise _closed_lock(path, condition(error)) from None
         try:

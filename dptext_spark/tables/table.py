@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from dptext_spark.bars import progress
 from dptext_spark.options import TableOptions
 from dptext_spark.report.facts import Facts, has_arrays, key_scope
-from dptext_spark.spark.session import LEASE
+from dptext_spark.spark.session import LEASE, PORTS, uses_ports
 from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import TableColumns, Worker
 from dptext_spark.tables.formats.format import FORMATS
@@ -77,7 +77,9 @@ class Table:
         observation = Observation("dptext")
         spread = partitioning.spread(rows, F.col(ID), self.output.folders)
         schema = self.input.source.df.schema
-        result = self.columns.sanitize(spread, schema, worker, observation, self.row_counts)
+        result = self.columns.sanitize(
+            spread, schema, worker, observation, self.row_counts, partitioning.gathered
+        )
         return result, observation
 
     def table_facts(self, partitioning: Partitioning) -> Facts:
@@ -125,13 +127,15 @@ class Table:
     def _private_remarks(self, partitioning: Partitioning) -> list[str]:
         """Return what those who run the job learn of partitions and settings."""
         remarks = list(partitioning.private_remarks)
+        if uses_ports(self.spark):
+            remarks.append(PORTS)
         partitions = self.output.written.partitions
         dropped = [name for name in self.input.source.partitions if name not in partitions]
         if dropped:
             remarks.insert(
                 0,
-                f"The input is partitioned by {', '.join(dropped)}, the output is not: pass "
-                "these columns through with --keep to keep the folders.",
+                f"The input is partitioned by {', '.join(dropped)}, the output is not: name "
+                "these columns with --keep to keep the folders.",
             )
         _, changed_settings = LEASE.get((None, []))
         if changed_settings:

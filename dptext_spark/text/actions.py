@@ -14,7 +14,7 @@ from dptext_spark.text.patterns.calendar import date_of, year_of
 from dptext_spark.text.patterns.forms import canonical
 
 TAG_BITS: Final = 64
-"""Of a surrogate's tag."""
+"""The length of a surrogate's tag."""
 
 MOST_DAYS: Final = 365
 """How far dates are moved, at most."""

@@ -56,7 +56,7 @@ def passing_signs() -> Callable[[str], str]:
     digest = hashlib.sha256(content).hexdigest()
     if digest != SHA256:
         raise ConfigError(
-            "The list of signs that may stand between words (--layout keep) is damaged",
+            "The list of signs that may be between words (--layout keep) is damaged",
             allowed=f"SHA-256 {SHA256[:12]}",
             got=f"{digest[:12]} for {SIGNS.name}",
             do="Install dptext-spark again",

@@ -76,8 +76,7 @@ class OovPolicy(NamedPolicy):
     stand_in: ClassVar[int] = MASK  # or KEEP or DROP
     # What a row still reveals without its words; ``words`` may be marks, too.
     shape: ClassVar[str] = (
-        "The number of {words} in each row and which rows are null or have none are released as "
-        "they are."
+        "The output shows how many {words} each row has, and which rows are null or have none."
     )
 
     def release(
@@ -101,8 +100,8 @@ class Drop(OovPolicy):
     scope = "{unknown} are left out."
     stand_in = DROP
     shape = (
-        "The number of {words} in each row that are not left out, and which rows are null or have "
-        "none of these, are released as they are."
+        "The output shows how many {words} of each row are not left out, and which rows are null "
+        "or have none of these."
     )
 
 

@@ -9,7 +9,7 @@ and the connection ``spark_default``. The package itself need not be in Airflow'
 Every task may be run again. The same logical date reads the same partition under the same key and
 label, so it gives the same bytes and costs nothing in the ledger, as long as the partition is the
 same to the byte; it replaces that partition and no other. Rows that changed meanwhile get fresh
-noise and cost ε once more for all of their words, until the budget refuses them, and whoever saw
+noise and cost ε once more for all of their words, until the budget refuses them, and anyone with
 both outputs sees which ones they are.
 """
 

@@ -202,7 +202,7 @@ def good_day(airflow: Airflow) -> None:
     is_public = "columns" not in public and public["scope"]
     expect(is_public, "what goes with the day has counts, or no scope")
     same = pc.sum(pc.equal(released.sort_by("id")["text"], table["text"])).as_py()
-    expect(same < len(table) / 2, f"{same} of {len(table)} texts came out as they went in")
+    expect(same < len(table) / 2, f"{same} of {len(table)} texts are unchanged")
 
 
 def bad_day(airflow: Airflow) -> None:

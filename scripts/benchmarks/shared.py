@@ -160,7 +160,7 @@ def watch(job: subprocess.Popen[Any], root: int | None = None) -> Use:
 
 
 def _look(process: psutil.Process, use: Use, with_pages: bool) -> int:
-    """Note what a process uses; return its bytes of the matrix, if pages are counted."""
+    """Note what a process uses; return a worker's bytes of the matrix, if pages are counted."""
     role = _role(process)
     with process.oneshot():
         times = process.cpu_times()
@@ -169,7 +169,7 @@ def _look(process: psutil.Process, use: Use, with_pages: bool) -> int:
     use.spent[process.pid, began] = times.user + times.system
     _peak(use, role, memory.rss)
     _peak(use, f"{role}, without mapped files", memory.rss - memory.shared)
-    if not with_pages or role == "executor":
+    if not with_pages or role != "worker":
         return 0
     share = 0
     alone = 0
@@ -177,12 +177,19 @@ def _look(process: psutil.Process, use: Use, with_pages: bool) -> int:
     for part in process.memory_maps(grouped=False):
         if part.path.endswith("vectors.npy"):
             maps += 1
+            with suppress(OSError):
+                _peak(use, "bundle", _size_of(Path(part.path).parent))
             share += part.pss
             alone += part.private_clean + part.private_dirty
-    if maps and role == "worker":
+    if maps:
         # Pages of the matrix count as private as long as no other worker has looked at them.
         _peak(use, "worker, private", process.memory_full_info().uss - alone)
     return share
+
+
+def _size_of(folder: Path) -> int:
+    """Return the bytes of a folder's files."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def _role(process: psutil.Process) -> str:

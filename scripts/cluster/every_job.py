@@ -40,7 +40,7 @@ JOBS: Final = {
     "calibrate": "{bundle} --words 200 --runs 200 --output {shared}/calibrate/tables",
     "poincare": "--pairs {shared}/{mammals} --epochs 20 --output {driver}/poincare/mammals",
 }
-"""Options beside those of their configuration files, in an order in which the jobs can run."""
+"""Options besides those of their configuration files, in an order in which the jobs can run."""
 
 # What `dptext` sets on one machine, and what decides how many files a table has.
 _SPLITTING: Final = {

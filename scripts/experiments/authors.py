@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 import numpy as np
@@ -27,6 +29,9 @@ from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.mechanisms import mechanism
 from dptext_spark.noise import NoiseKey
 from scripts.experiments.shared import FILE, FOLDER, markdown
+
+Mail: TypeAlias = tuple[str, str]
+"""Text and author."""
 
 POLICIES: Final = {
     "content words, as in the paper": {
@@ -56,101 +61,124 @@ def main(
 ) -> None:
     """Print how many authors of sanitized mails are named by what attackers know of their mails."""
     embedding = Embedding.open(bundle)
+    train, test = mails(pq.read_table(data))
+    most_mails = [author for author, _ in Counter(author for _, author in train).most_common()]
+    attackers = {}
     rows = []
     for count in authors:
-        train, test = mails(pq.read_table(data), count)
-        most = Counter(author for _, author in train).most_common(1)[0][0]
-        chance = np.mean([author == most for _, author in test])
-        rows.append([f"{count} authors, {len(test)} mails", "chance", "", f"{chance:.3f}", "", ""])
-        rows.append(["", "original mails", "", *attacked(train, train, test)])
-        for name, policy in POLICIES.items():
-            for spec in specs:
-                for value in epsilon:
-                    sanitizer = Sanitizer.open(
-                        Release.open(
-                            embedding=embedding,
-                            mechanism=mechanism(spec, epsilon=value),
-                            policy=TextPolicy(**policy),
-                            name="mails",
-                        ),
-                        KEY,
-                    )
-                    shadow = sanitized(sanitizer, train, "known")
-                    released = sanitized(sanitizer, test, "released")
-                    shares = attacked(train, shadow, released)
-                    rows.append([name, spec, f"{value:g}", *shares])
+        names = frozenset(most_mails[:count])
+        attackers[names] = Attackers.of(of_authors(train, names))
+        tested = of_authors(test, names)
+        chance = np.mean([author == most_mails[0] for _, author in tested])
+        setting = [f"{len(names)} authors, {len(tested)} mails"]
+        rows.append([*setting, "chance", "", f"{chance:.3f}", "", ""])
+        shares = attackers[names].shares(tested, attackers[names].learned)
+        rows.append([*setting, "original mails", "", *shares])
+    for (name, policy), spec, value in product(POLICIES.items(), specs, epsilon):
+        release = Release.open(
+            embedding=embedding,
+            mechanism=mechanism(spec, epsilon=value),
+            policy=TextPolicy(**policy),
+            name="mails",
+        )
+        sanitizer = Sanitizer.open(release, KEY)
+        shadow = sanitized(sanitizer, train, "known")
+        released = sanitized(sanitizer, test, "released")
+        for names, attacker in attackers.items():
+            adapted = regression(of_authors(shadow, names))
+            shares = attacker.shares(of_authors(released, names), adapted)
+            rows.append([f"{len(names)} authors, {name}", spec, f"{value:g}", *shares])
     columns = ("words perturbed", "mechanism", "ε", "Koppel", "regression", "adaptive regression")
     click.echo(markdown(columns, rows))
 
 
-def mails(table: pa.Table, count: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return texts with authors, known and tested, of the authors with the most known mails."""
+def mails(table: pa.Table) -> tuple[list[Mail], list[Mail]]:
+    """Return known and tested mails of the authors with at least ``LEAST_MAILS`` known ones."""
     rows = table.select(["split", "author", "text"]).to_pylist()
     counts = Counter(row["author"] for row in rows if row["split"].endswith("train"))
-    authors = {name for name, number in counts.most_common(count) if number >= LEAST_MAILS}
-    train: list[tuple[str, str]] = []
-    test: list[tuple[str, str]] = []
+    train: list[Mail] = []
+    test: list[Mail] = []
     for row in rows:
         part = train if row["split"].endswith("train") else test
-        if row["author"] in authors:
+        if counts[row["author"]] >= LEAST_MAILS:
             part.append((row["text"], row["author"]))
     return train, test
 
 
-def sanitized(
-    sanitizer: Sanitizer, texts: Sequence[tuple[str, str]], column: str
-) -> list[tuple[str, str]]:
+def of_authors(mails: Sequence[Mail], authors: frozenset[str]) -> list[Mail]:
+    """Return the mails of some authors."""
+    return [(text, author) for text, author in mails if author in authors]
+
+
+def sanitized(sanitizer: Sanitizer, texts: Sequence[Mail], column: str) -> list[Mail]:
     """Release texts; the authors stay."""
     values, authors = zip(*texts, strict=True)
     released = sanitizer.sanitize(pa.array(values), range(len(texts)), column=column).values
     return list(zip(released.to_pylist(), authors, strict=True))
 
 
-def attacked(
-    original: Sequence[tuple[str, str]],
-    known: Sequence[tuple[str, str]],
-    released: Sequence[tuple[str, str]],
-) -> list[str]:
-    """Return the shares of released mails whose author is named, with their intervals."""
-    texts, names = zip(*released, strict=True)
-    authors = np.array(names)
-    shares = []
-    for guesses in (
-        koppel(original, texts),
-        regression(original).predict(texts),
-        regression(known).predict(texts),
-    ):
-        hits = int((guesses == authors).sum())
-        share, low, high = ClusterSums.of_rows(hits, len(texts)).share(0.95)
-        shares.append(f"{share:.3f} ({low:.3f} to {high:.3f})")
-    return shares
+@dataclass(frozen=True, kw_only=True)
+class Attackers:
+    """What is learned from mails as they were written."""
+
+    koppel: Koppel
+    learned: Any  # the regression of them
+
+    @classmethod
+    def of(cls, original: Sequence[Mail]) -> Attackers:
+        return cls(koppel=Koppel.of(original), learned=regression(original))
+
+    def shares(self, released: Sequence[Mail], adapted: Any) -> list[str]:
+        """Return the shares of mails whose author is named, with intervals, by each attacker."""
+        texts, names = zip(*released, strict=True)
+        authors = np.array(names)
+        shares = []
+        guesses = (
+            self.koppel.guesses(texts),
+            self.learned.predict(texts),
+            adapted.predict(texts),
+        )
+        for named in guesses:
+            hits = int((named == authors).sum())
+            share, low, high = ClusterSums.of_rows(hits, len(texts)).share(0.95)
+            shares.append(f"{share:.3f} ({low:.3f} to {high:.3f})")
+        return shares
 
 
-def koppel(known: Sequence[tuple[str, str]], texts: Sequence[str]) -> NDArray[Any]:
-    """Name the author who is most similar in most rounds, by random shares of letter sequences."""
-    profiles: dict[str, list[str]] = {}
-    for text, author in known:
-        profiles.setdefault(author, []).append(text)
-    names = np.array(sorted(profiles))
-    counting = CountVectorizer(analyzer="char", ngram_range=(4, 4), min_df=1, max_features=20_000)
-    of_authors = counting.fit_transform(["\n".join(profiles[name]) for name in names]).toarray()
-    of_texts = counting.transform(texts).toarray()
-    rng = np.random.default_rng(0)
-    wins = np.zeros((len(texts), len(names)))
-    for _ in range(ROUNDS):
-        columns = rng.random(of_authors.shape[1]) < FEATURES
-        scores = unit(of_texts[:, columns]) @ unit(of_authors[:, columns]).T
-        wins[np.arange(len(texts)), scores.argmax(axis=1)] += 1.0
-    return names[wins.argmax(axis=1)]
+@dataclass(frozen=True, kw_only=True)
+class Koppel:
+    """Names the author who is most similar in most rounds, by random shares of letter sequences."""
+
+    names: NDArray[Any]  # (authors,)
+    counting: CountVectorizer
+    profiles: NDArray[np.float64]  # (authors, sequences), counts
+
+    @classmethod
+    def of(cls, mails: Sequence[Mail]) -> Koppel:
+        texts: dict[str, list[str]] = {}
+        for text, author in mails:
+            texts.setdefault(author, []).append(text)
+        names = np.array(sorted(texts))
+        counting = CountVectorizer(analyzer="char", ngram_range=(4, 4), max_features=20_000)
+        profiles = counting.fit_transform(["\n".join(texts[name]) for name in names])
+        return cls(names=names, counting=counting, profiles=profiles.toarray().astype(np.float64))
+
+    def guesses(self, texts: Sequence[str]) -> NDArray[Any]:
+        """Name an author for each text."""
+        counts = self.counting.transform(texts)
+        rng = np.random.default_rng(0)
+        wins = np.zeros((len(texts), len(self.names)))
+        for _ in range(ROUNDS):
+            looked_at = rng.random(self.profiles.shape[1]) < FEATURES
+            profiles = self.profiles * looked_at
+            lengths = np.linalg.norm(profiles, axis=1, keepdims=True)
+            # A text's own length changes no order.
+            similarities = counts @ (profiles / np.maximum(lengths, 1.0)).T
+            wins[np.arange(len(texts)), similarities.argmax(axis=1)] += 1.0
+        return self.names[wins.argmax(axis=1)]
 
 
-def unit(counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Scale counts to length 1."""
-    lengths = np.linalg.norm(counts, axis=1, keepdims=True)
-    return counts / np.maximum(lengths, 1.0)
-
-
-def regression(known: Sequence[tuple[str, str]]) -> Any:
+def regression(known: Sequence[Mail]) -> Any:
     """Learn authors from words and letters."""
     features = make_union(
         TfidfVectorizer(sublinear_tf=True, min_df=2),

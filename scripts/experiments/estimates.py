@@ -94,7 +94,10 @@ class World:
             members[np.argsort(distances, kind="stable")[:WORDS_OF_TOPIC], topic] = 1
         return members
 
-    def analysis(self, spec: str, epsilon: float, released: WordRows, cache: Path) -> Analysis:
+    def analysis(
+        self, spec: str, epsilon: float, released: WordRows, cache: Path, seed: int = 0
+    ) -> Analysis:
+        """Fit topics to a release; the seed is that of a channel that is simulated."""
         counts = np.bincount(released.words[released.known], minlength=len(self.prior))
         source = MatrixSource(
             mechanism=mechanism(spec, epsilon=epsilon),
@@ -102,6 +105,7 @@ class World:
             search=ExactSearch.over(self.embedding),
             prior=self.prior,
             drawn=counts.astype(np.float64),
+            seed=seed,
         )
         matrix, _ = source.matrix(cache)
         names = [str(topic) for topic in range(TOPICS)]
@@ -113,15 +117,17 @@ class World:
         return Analysis(source=source, matrix=matrix, soft=soft)
 
 
-def coverage(world: World, analysis: Analysis, tables: int, rows: int) -> float:
+def coverage(world: World, analyses: list[Analysis], tables: int, rows: int) -> float:
     """Return the share of intervals that have the truth of all rows, of tables of so many rows.
 
-    The rows of a table are drawn with replacement, and each gets its own noise.
+    The rows of a table are drawn with replacement, and each gets its own noise. The channels take
+    turns: topics that are estimated with one channel share its error.
     """
     everything = np.arange(world.original.count)
-    truth = analysis.truth(world.original, everything, analysis.soft.counted)
     hits = []
     for number in range(tables):
+        analysis = analyses[number % len(analyses)]
+        truth = analysis.truth(world.original, everything, analysis.soft.counted)
         taken_rows = np.random.default_rng(number).integers(world.original.count, size=rows)
         ((released,),) = shared.releases(
             world.original.take(taken_rows),
@@ -222,6 +228,7 @@ def in_context(world: World, analysis: Analysis, few: WordRows, shares: Floats) 
 @click.option("--rows", default=10_000, show_default=True, help="rows of the table")
 @click.option("--releases", default=10, show_default=True, help="tables for the coverage")
 @click.option("--covered-rows", default=2000, show_default=True, help="rows of each of them")
+@click.option("--channels", default=1, show_default=True, help="channels for the coverage")
 def main(
     embedding: Path,
     table: Path,
@@ -232,6 +239,7 @@ def main(
     rows: int,
     releases: int,
     covered_rows: int,
+    channels: int,
 ) -> None:
     rows_of_table = pq.read_table(table, columns=[text, label])
     places = shared.evenly(rows, len(rows_of_table))
@@ -252,7 +260,10 @@ def main(
         errors = group_errors(world, analysis, first, np.arange(world.original.count))
         common = overlaps(world, analysis, first)
         learned = classes(world, analysis, first)
-        covered = coverage(world, analysis, releases, covered_rows)
+        other_channels = (
+            world.analysis(spec, epsilon, first, Path(cache), n) for n in range(1, channels)
+        )
+        covered = coverage(world, [analysis, *other_channels], releases, covered_rows)
     click.echo(
         f"{configured}: {first.kept(world.original):.1%} of the words stay, "
         f"context-free success under the prior {success:.1%}, "

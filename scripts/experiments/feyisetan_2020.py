@@ -29,7 +29,7 @@ from scripts.experiments import shared
 from scripts.experiments.shared import FOLDER, Floats, Mean, WordRows, Words
 
 RUNS: Final = 1000
-EPSILONS: Final = (9.0, 14.0, 20.0, 30.0)
+EPSILONS: Final = (9.0, 14.0, 20.0)
 # File, label, rows, words of a row, and the name of the task.
 SETS: Final = (
     ("senteval/mr.parquet", "label", 2000, None, "sentiment (MR)"),

@@ -18,7 +18,7 @@ from dptext_spark.calibration import estimator, word_statistics
 from dptext_spark.calibration.estimators import BLOCK_WORDS
 from dptext_spark.embedding.build import build_embedding
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.embedding.spaces import GeometryName
+from dptext_spark.embedding.spaces import GeometryName, Precision
 from dptext_spark.mechanisms import Mechanism, mechanism
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.columns import Tokens
@@ -78,7 +78,11 @@ def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def made_embedding(
-    words: Iterable[str], vectors: NDArray[Any], folder: Path, geometry: GeometryName = "euclidean"
+    words: Iterable[str],
+    vectors: NDArray[Any],
+    folder: Path,
+    geometry: GeometryName = "euclidean",
+    precision: Precision | None = None,
 ) -> Embedding:
     """Build a bundle of words and their vectors (V, n) in a new folder."""
     folder.mkdir()
@@ -88,6 +92,7 @@ def made_embedding(
         folder / "vectors.npy",
         folder / "bundle",
         geometry=geometry,
+        precision=precision,
         vocabulary=folder / "vocab.txt",
     )
 

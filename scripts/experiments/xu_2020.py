@@ -6,6 +6,9 @@ tested: the words' differences between lambda and 0 are averaged over each block
 enter a one-sided Student test. All claims together have a false-alarm rate of at most LEVEL
 (Bonferroni).
 
+``sparsity`` prints percentiles of N_w of words in dense and in sparse regions (Figures 2 to 5), by
+the distance to the nearest word: at one epsilon for all lambdas, and where means are equal.
+
 ``texts`` prints Figures 6 and 7: spam and disasters, recognized in perturbed texts. Each repetition
 has noise and a split of its own, which serves every epsilon and lambda. The data are
 ``sms_spam/sms_spam.parquet`` (``label`` is ham or spam, ``text``) and
@@ -65,9 +68,9 @@ PAPER: Final = {
 }
 LAMBDAS: Final = tuple(PAPER["N_w"])
 
-TEXT_LAMBDAS: Final = (0.0, 0.5, 1.0)
-TEXT_EPSILONS: Final = (5.0, 10.0, 15.0, 20.0)
-BETWEEN: Final = (7.5, 12.5, 17.5)
+TEXT_LAMBDAS: Final = (0.0, 1.0)
+TEXT_EPSILONS: Final = (10.0, 15.0, 20.0)
+BETWEEN: Final = (5.0, 7.5, 12.5, 17.5)
 """More of them for lambda = 0, to compare at equal shares of words that stay."""
 
 Statistics: TypeAlias = dict[str, Floats]
@@ -159,6 +162,68 @@ def translated(embedding: Embedding, words: Words) -> str:
     worst = np.abs(np.expm1(np.array(logs) - slope * papers - offset)).max()
     power = f"{np.exp(offset):.2f} (paper's ε)^{slope:.2f}"
     return f"Equal N_w: ε here = {power}, within {worst:.1%}, for its ε from 5 to 20."
+
+
+# Figures 2 to 5
+
+SPARSITY_WORDS: Final = 2000
+SPARSITY_EPSILON: Final = 10.0
+SPARSITY_LAMBDAS: Final = (0.0, 0.5, 1.0)
+GROUPS: Final = {"densest tenth": (0.0, 0.1), "middle": (0.45, 0.55), "sparsest tenth": (0.9, 1.0)}
+"""Ranks of words, as shares, by the distance to their nearest word."""
+SEARCHED: Final = tuple(np.geomspace(SPARSITY_EPSILON, 20.0, 8).tolist())
+"""Among which lambda > 0 has the mean N_w of lambda = 0 at ``SPARSITY_EPSILON``."""
+
+
+@main.command()
+@click.argument("bundle", type=FOLDER)
+def sparsity(bundle: Path) -> None:
+    """Print percentiles of N_w by sparsity, at equal epsilon and at equal mean N_w."""
+    embedding = Embedding.open(bundle)
+    words = shared.evenly(SPARSITY_WORDS, len(embedding.words))
+    with threadpool_limits(1):
+        click.echo(shared.markdown(*by_sparsity(embedding, words)))
+
+
+def by_sparsity(embedding: Embedding, words: Words) -> tuple[list[str], list[list[str]]]:
+    """Return columns and rows: a row for each lambda at equal epsilon, and at equal mean N_w."""
+    nearest = nearest_distances(embedding, words)
+    ranks = stats.rankdata(nearest, method="ordinal") - 1.0
+    ranks /= len(words)
+    columns = ["equal", "λ", "ε", "mean N_w"]
+    for name, (low, high) in GROUPS.items():
+        distance = np.median(nearest[(ranks >= low) & (ranks < high)])
+        columns.append(f"{name} ({distance:.2g})")
+
+    def n_w(mixing: float, epsilons: Sequence[float]) -> Floats:
+        return measured(embedding, mixing, epsilons, words, BLOCKS, 0)["n_w"]
+
+    def row(equal: str, mixing: float, epsilon: float) -> list[str]:
+        (stays,) = n_w(mixing, [epsilon])
+        cells = [equal, f"{mixing:g}", f"{epsilon:.3g}", f"{stays.mean():.1f}"]
+        for low, high in GROUPS.values():
+            of_group = stays[(ranks >= low) & (ranks < high)]
+            percentiles = np.quantile(of_group, (0.05, 0.5, 0.95))
+            cells.append(" / ".join(f"{value:.0f}" for value in percentiles))
+        return cells
+
+    rows = [row("ε", mixing, SPARSITY_EPSILON) for mixing in SPARSITY_LAMBDAS]
+    mean = n_w(0.0, [SPARSITY_EPSILON]).mean()
+    for mixing in SPARSITY_LAMBDAS[1:]:
+        means = n_w(mixing, SEARCHED).mean(axis=1)
+        logs = np.interp(mean, means, np.log(SEARCHED))
+        rows.append(row("mean N_w", mixing, float(np.exp(logs))))
+    return columns, rows
+
+
+def nearest_distances(embedding: Embedding, words: Words) -> Floats:
+    """Compute the distance of each word to the nearest other word: float64 (words,)."""
+    metric = embedding.space.metric()
+    nearest = np.empty(len(words))
+    for start in range(0, len(words), 100):
+        part = words[start : start + 100]
+        nearest[start : start + 100] = np.partition(metric.to_all(part), 1, axis=1)[:, 1]
+    return nearest
 
 
 # Figures 6 and 7

@@ -1,6 +1,7 @@
 """What goes out raw under policies, against the tokens that really pass."""
 
 from collections import Counter
+from functools import cache
 from itertools import product
 
 import pyarrow as pa
@@ -57,19 +58,28 @@ def passing(bundle, choices):
     return tokens
 
 
+@cache
+def policy_of(*choices):
+    """The policy of some choices; there are few, and many pairs of them."""
+    return TextPolicy(**dict(choices))
+
+
+@cache
+def what_is_raw(*choices):
+    """What a policy lets out raw, as the ledger writes it down."""
+    return [*raw_of(recorded_policy(policy_of(*choices)), key="key", in_elements=False)]
+
+
 def cover(earlier, later):
     """How far an earlier release let out all that a later one does, by what the ledger writes down."""
-    items = [*raw_of(recorded_policy(TextPolicy(**earlier)), key="key", in_elements=False)]
-    covers = [
-        widest(out.covers(raw) for out in items)
-        for raw in raw_of(recorded_policy(TextPolicy(**later)), key="key", in_elements=False)
-    ]
+    released = what_is_raw(*earlier.items())
+    covers = [widest(out.covers(raw) for out in released) for raw in what_is_raw(*later.items())]
     return min(covers, key=COVERS.index, default="yes")
 
 
 def is_stricter(later, earlier):
     """Whether each option of a release protects as much as that of an earlier one."""
-    types = [TextPolicy(**choices).types for choices in (earlier, later)]
+    types = [policy_of(*choices.items()).types for choices in (earlier, later)]
     return (
         later.get("protect") in (None, earlier.get("protect"))
         and (later["oov"] != "keep-unprotected" or earlier["oov"] == "keep-unprotected")

@@ -110,8 +110,8 @@ def test_coarse_uniforms_of_random_balls(tmp_path):
     strip = np.array([[0.0, 0.0], [1e-3, -1e-3], [-1e-3, 1e-3]])
     world = worlds.build(tmp_path, strip, geometry="poincare")
     coarse = outputs(mechanism, world, 0, product(*[cells(bits)] * 4, COIN))
-    radii = np.repeat(cells(6), 2**16)
-    fine = np.column_stack([radii, np.tile(on_a_circle(10, 6), (2**6, 1))])
+    radii = np.repeat(cells(5), 2**15)
+    fine = np.column_stack([radii, np.tile(on_a_circle(9, 6), (2**5, 1))])
     found = apart(coarse, outputs(mechanism, world, 0, fine))
     given = {"epsilon": 8.0, "least_rim": 1.0 - 2e-6}
     bound = ball_point_distance(3, 2, bits=bits, **given)

@@ -42,7 +42,7 @@ def any_bundle(request, tmp_path):
 
 def test_the_matrices_are_mapped_and_read_only(any_bundle):
     embedding = Embedding.open(any_bundle)
-    for name in embedding.space.arrays:
+    for name in embedding.space.arrays(embedding.manifest.precision):
         array = getattr(embedding.space, name)
         assert isinstance(array, np.memmap) and array.flags.c_contiguous
         with pytest.raises(ValueError, match="read-only"):
@@ -97,7 +97,7 @@ def test_too_little_memory_is_no_damage(bundle, monkeypatch):
 
 
 def test_an_array_of_another_type_or_shape_is_found(any_bundle):
-    for name, (dtype, _) in Embedding.open(any_bundle).space.arrays.items():
+    for name, (dtype, _) in Embedding.open(any_bundle).space.derived.items():
         file = any_bundle / f"{name}.npy"
         right = np.load(file)
         other = right.astype("<f4" if dtype == "<f8" else "<f8")
@@ -118,6 +118,8 @@ def test_words_that_disagree_with_the_manifest_are_found(bundle):
         ({"fingerprint": "0" * 64}, "fingerprint does not belong"),
         ({"geometry": "poincare"}, "list of files"),
         ({"geometry": "flat"}, "geometry"),
+        ({"precision": "half"}, "vectors.npy .* not <f2"),
+        ({"precision": "double"}, "entries"),
         ({"files": {"manifest.json": "0"}}, "list of files"),
         ({"comment": "x"}, "entries"),
     ]:
@@ -282,7 +284,8 @@ def not_a_number(file):
 @pytest.mark.parametrize("change", [archive, broken_header, not_a_number])
 def test_arrays_that_lie_are_refused_though_their_hashes_fit(any_bundle, change):
     """Rejects a file of several arrays, NumPy's own errors, and a word that no search can place."""
-    for name in Embedding.open(any_bundle).space.arrays:
+    opened = Embedding.open(any_bundle)
+    for name in opened.space.arrays(opened.manifest.precision):
         file = any_bundle / f"{name}.npy"
         right = file.read_bytes()
         manifest = (any_bundle / "manifest.json").read_bytes()

@@ -188,6 +188,9 @@ def test_the_choice_is_checked_on_rows_that_it_did_not_see(found):
         "the target is met there, too",
     ):
         assert line in text
+    assert text.endswith("not evaluated, leave --epsilon-from-private-rows out.")
+    own["options"] = {**own["options"], "where": None}
+    text = words(own)
     assert text.endswith("\nThe release: dptext privatize --where '`id`' --epsilon 5")
     assert "NO MORE SIMILAR THAN RANDOM WORDS" not in text
 

@@ -174,7 +174,7 @@ def test_attackers_are_listed(learnt, tmp_path):
         ({"method": "computed"}, "computed"),
         (
             {"method": "posteriors", "size": 65_536, "difference": 0.0015},
-            "65,536 simulated points; half of them would lose 0.15% of words",
+            "65,536 simulated points; half of them recover 0.15% of words less",
         ),
         (
             {"method": "draws", "size": 1_000},

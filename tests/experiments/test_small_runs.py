@@ -20,6 +20,7 @@ from dptext_spark.embedding.build import build_embedding
 from dptext_spark.evaluation.measures import Risk
 from dptext_spark.mechanisms import mechanism
 from scripts.experiments import (
+    authors,
     estimates,
     feyisetan_2019,
     feyisetan_2020,
@@ -260,8 +261,8 @@ def test_estimates_are_nearer_to_the_originals_than_counts(tmp_path):
     assert estimated > 1.3 * counted
     other = world.analysis("exponential", 4.5, released, tmp_path / "channels")
     wrong = replace(other, source=analysis.source)  # its noise, and the other epsilon's topics
-    assert 0.92 <= estimates.coverage(world, analysis, 3, 300) <= 0.98
-    assert estimates.coverage(world, wrong, 3, 300) < 0.7
+    assert 0.92 <= estimates.coverage(world, [analysis], 3, 300) <= 0.98
+    assert estimates.coverage(world, [wrong], 3, 300) < 0.7
     learned = estimates.classes(world, analysis, released)
     assert learned["in context"] > learned["released words"]
 
@@ -290,3 +291,52 @@ def test_words_become_hypernyms(tmp_path):
     listed = feyisetan_2019.Hierarchy.of(ball, tmp_path / "pairs.tsv", 13, closure=False)
     assert float(listed.kept(mechanism("hyperbolic-lebesgue", epsilon=1.4))[1]) > 0.1
     assert shares["exponential"] < 0.2 < 2.0 * shares["exponential"] < shares["hyperbolic-lebesgue"]
+
+
+@pytest.mark.long
+def test_sparse_words_are_those_far_from_their_nearest_word(demo_bundle, monkeypatch):
+    """Rejects groups in the opposite order, means that are not equal, and a lambda that is not used."""
+    monkeypatch.setattr(xu_2020, "SPARSITY_EPSILON", 5.0)
+    monkeypatch.setattr(xu_2020, "SEARCHED", (5.0, 6.0, 7.0, 8.0))
+    monkeypatch.setattr(xu_2020, "BLOCKS", 4)
+    words = np.arange(0, 1000, 4)
+    nearest = xu_2020.nearest_distances(demo_bundle, words[:5])
+    vectors = np.asarray(demo_bundle.vectors, dtype=np.float64)
+    for word, distance in zip(words, nearest, strict=False):
+        others = np.linalg.norm(np.delete(vectors, word, axis=0) - vectors[word], axis=1)
+        assert abs(others.min() - distance) < 1e-4
+    columns, rows = xu_2020.by_sparsity(demo_bundle, words)
+    distances = [float(column.rpartition("(")[2].rstrip(")")) for column in columns[4:]]
+    assert rises(*distances)
+    means = [float(row[3]) for row in rows]
+    medians = [[float(cell.split(" / ")[1]) for cell in row[4:]] for row in rows]
+    assert [row[1] for row in rows] == ["0", "0.5", "1", "0.5", "1"]
+    assert rises(*means[2::-1]) and rises(*medians[0])
+    assert max(means[0], *means[3:]) - min(means[0], *means[3:]) < 4.0
+    assert medians[2][2] < medians[0][2]
+
+
+def test_noise_on_bags_is_longer_than_their_distances():
+    """Rejects bags that are not of length 1, a noise of one coordinate, and the paper's Delta as proven."""
+    texts, _ = demo_queries(60)
+    bags = feyisetan_2021.kgram_bags(texts)
+    assert np.allclose(np.linalg.norm(bags, axis=1), 1.0)
+    summary, table = feyisetan_2021.of_bags(bags)
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    (_, name, spectral, proven, length, error), (_, _, paper, paper_proven, _, _) = rows[:2]
+    dimension = int(summary.partition("m = ")[2].partition(".")[0])
+    assert name == "spectral" and float(proven) == 20.0 and float(paper) == 1.9
+    assert abs(float(paper_proven) - 20.0 * float(spectral) / 1.9) < 0.5
+    assert abs(float(length) - dimension * float(spectral) / 20.0) < 0.1
+    assert float(error) > 1.4
+
+
+def test_authors_are_named_by_their_letters():
+    """Rejects guesses by the released mails' own profiles, and a test of authors who are not chosen."""
+    own = {"a": "the zebra crosses quickly", "b": "my walrus sings on sundays", "c": "rain"}
+    train = [(text, author) for author, text in own.items() for _ in range(5)]
+    koppel = authors.Koppel.of(train)
+    assert koppel.guesses(["a zebra crosses", "walrus on sunday"]).tolist() == ["a", "b"]
+    chosen = authors.of_authors(train, frozenset("ab"))
+    assert {author for _, author in chosen} == {"a", "b"} and len(chosen) == 10
+    assert not {"c"} & {*authors.Koppel.of(chosen).names.tolist()}

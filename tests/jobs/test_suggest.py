@@ -18,8 +18,11 @@ def suggested(*arguments):
     return result
 
 
-def test_columns_are_told_apart_and_the_command_is_one_that_runs(ring, tmp_path):
-    """Rejects ids that repeat beyond the sample, e-mail addresses as texts, values in the output."""
+def test_columns_are_told_apart_and_the_commands_are_some_that_run(ring, tmp_path, monkeypatch):
+    """Rejects ids that repeat beyond the sample, e-mail addresses as texts, values in the output.
+
+    And an evaluation of rows that are released, or one whose options are refused.
+    """
     rows = 40
     columns = {
         "nr": [n // 2 for n in range(rows)],
@@ -50,7 +53,13 @@ def test_columns_are_told_apart_and_the_command_is_one_that_runs(ring, tmp_path)
     assert command[:2] == ["dptext", "privatize"] and command[-1] == "--dry-run"
     dry_run = CliRunner().invoke(main, command[1:])
     assert dry_run.exit_code == 0, dry_run.output
+    evaluations = []
+    monkeypatch.setattr("dptext_spark.jobs.evaluate.run", evaluations.append)
+    CliRunner().invoke(main, shlex.split(report["evaluation"])[1:])
+    assert [options.where for options in evaluations] == ["crc32(ticket) % 6 = 0"]
     shown = suggested("--input", source).output
+    assert "--where 'crc32(ticket) % 6 <> 0'" in shown
+    assert max(map(len, shown.split("\n\n")[0].splitlines())) <= 80
     for value in ("zebulon", "T0001", "gold", "zyx"):
         assert value not in result.output and value not in shown
     assert "--id ticket" in shown and "count them with --person customer_id" in shown
@@ -66,8 +75,10 @@ def test_identifiers_that_repeat_are_no_ids_and_a_table_without_texts_has_no_com
         "dptext privatize" not in result.output and "No column looks like a text" in result.output
     )
     line = next(line for line in result.output.splitlines() if line.startswith("mail"))
-    assert line.split()[:3] == ["mail", "string", "identifier"] and "it names people" in line
+    assert line.split()[:2] == ["mail", "identifier"] and "it names people" in line
     assert "n < 3" not in result.output
     nested = {"turns": [[{"text": "w01 w02 w03 w04"}], None]}
     source = write_table(tmp_path / "nested.parquet", nested)
-    assert "--text 'turns[].text'" in suggested("--input", source, "--where", "1 = 1").output
+    shown = suggested("--input", source, "--where", "1 = 1").output
+    assert "--text 'turns[].text'" in shown and "--where '<as for suggest>'" in shown
+    assert "dptext evaluate" not in shown

@@ -135,7 +135,7 @@ SCOPE = {
         {},
     ),
     "Row order within an input file is preserved": ({}, {}),
-    "Row order is lost: rows were ordered by chance": ({"keeps_order": False}, {}),
+    "Row order is random": ({"keeps_order": False}, {}),
     "ARE RELEASED AS THEY ARE, WITHOUT ANY PROTECTION": ({}, {"oov": "keep-unprotected"}),
     "uniformly random word": ({}, {"oov": "random"}),
     "stop words are released as they are": ({}, {"protect": "content"}),
@@ -165,7 +165,7 @@ def test_the_scope_says_what_another_release_tells():
     (fresh,) = facts.key_scope(kept=False, **options)
     assert "another release of these rows gets new noise" in fresh
     equal, changed, arrays, moved, again = facts.key_scope(kept=True, **options)
-    assert "comes out equal if it and its row's id are byte-for-byte equal" in equal
+    assert "has an equal output if it and its row's id are byte-for-byte equal" in equal
     assert "sees which rows changed" in equal
     assert "all of it costs epsilon again, not the changed part alone" in changed
     assert "elements that shift count as changed" in arrays
@@ -263,3 +263,29 @@ def test_persons(line):
     with_delta = facts.persons(counted, guarantee, epsilons)
     assert with_delta["losses"]["largest"] == {"loss": 12.0, "delta": 0.04}
     assert "except with probability 0.04" in with_delta["said"][-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "cores", "said"),
+    [
+        (1e5, 2, "under a core-minute, under a minute on 2 cores"),
+        (9e6, 4, "about 15 core-minutes, about 3.7 minutes on 4 cores"),
+        (6.4e7, 1, "about 1.8 core-hours, about 1.8 hours on 1 core"),
+        (1e10, 200, "about 280 core-hours, about 83 minutes on 200 cores"),
+        (1e13, 2, "about 280,000 core-hours, about 140,000 hours on 2 cores"),
+    ],
+)
+def test_the_work_of_a_run_is_said_before_it(words, cores, said):
+    """Rejects hours of one core for those of all, and more digits than a sample has."""
+    ahead = facts.forecast(
+        rows=70, words=words, words_per_second=10_049.0, cores=cores, files=3, folders=["dt"]
+    )
+    first, second = ahead["said"]
+    assert first.startswith(f"Work, by a sample: {said}; one core sanitizes about 10,000 of about ")
+    assert second == "Files of the output: 3, or more: at least one for each folder by dt"
+    assert "Work, by a sample" in describe(
+        {"scope": [], "private_scope": [], "row_id": "", "rows": None, "forecast": ahead}
+    )
+    nothing = facts.forecast(rows=0, words=0.0, words_per_second=None, cores=1, files=0, folders=())
+    assert nothing["said"] == ["Files of the output: 0"]
+    assert "forecast" not in facts._PUBLIC

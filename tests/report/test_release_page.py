@@ -50,7 +50,7 @@ def test_the_page_has_what_a_signature_needs(line):
         "epsilon 2, in nats per unit of distance",
         "For nearly all outputs, the odds between a word and its nearest neighbour change by a",
         "Worst case: a factor of ",
-        "The columns opened are unchanged. They are quasi-identifiers",
+        "Unchanged columns: opened. They are quasi-identifiers",
         "identity disclosure",
         "What this release does not hide",
         *(f'<p class="sign">{label}</p>' for label in ("Name", "Date", "Signature")),
@@ -129,7 +129,7 @@ def test_the_measured_risk_is_quoted_with_its_upper_limit(line):
     for part in (
         "at most 40.2% of the words of column text (measured 38.0%, upper limit at 95% confidence); "
         "without any output 10.0%",
-        "The strongest of context-free, adaptive was adaptive, with 1 guess a word",
+        "The strongest of context-free, adaptive was adaptive, with 1 guess for each word; ",
         "at most 97.0% of the rows to their own (measured 95.0%); by length alone 6.0%",
         "Measured on 662 rows, 2026-02-28.",
         "a stronger attacker gets more",
@@ -141,7 +141,11 @@ WHICH = [
     ({}, None, "It was measured on rows that are released"),
     ({}, "x = 1", "the whole table, with the rows that are released among them"),
     ({"where": "given, not kept"}, None, "some rows of the table, which are released, too"),
-    ({"where": "given, not kept"}, "x = 1", "Whether they share rows is for those who ran both"),
+    (
+        {"where": "given, not kept"},
+        "x = 1",
+        "Only those who ran both know whether they share rows.",
+    ),
     ({"input": "other"}, None, "It was measured on another table"),
 ]
 

@@ -14,7 +14,7 @@ from tests.helpers import worlds
 from tests.helpers.nearest import ball_words, hard_ball_points, hard_points, near_ties
 
 PARAMETERS = {"exact": {}, "ivf": {"lists": 12, "probes": 3}}
-CASES = [("exact", "flat"), ("exact", "ball"), ("ivf", "flat")]
+CASES = [("exact", "flat"), ("exact", "ball"), ("exact", "half"), ("ivf", "flat"), ("ivf", "half")]
 
 
 def over(name, embedding, words=None):
@@ -32,10 +32,19 @@ def ties(tmp_path_factory):
     words = words[np.linalg.norm(words, axis=1) < 1 - 1e-5]
     flat = worlds.build(tmp_path_factory.mktemp("flat"), near_ties(2 * WORD_BLOCK + 1, 30))
     ball = worlds.build(tmp_path_factory.mktemp("ball"), words, geometry="poincare")
+    half = worlds.build(
+        tmp_path_factory.mktemp("half"), near_ties(2 * WORD_BLOCK + 1, 30), precision="half"
+    )
     make_lists(flat, 12)
+    make_lists(half, 12)
     curved = hard_ball_points(words, POINT_BLOCK + 100)
     curved[::7, 1:] *= 1 - 1e-3  # w that belies q0 by more than the bound of the scan allows
-    return {"flat": (flat, hard_points(flat.vectors[:], POINT_BLOCK + 100)), "ball": (ball, curved)}
+    count = POINT_BLOCK + 100
+    return {
+        "flat": (flat, hard_points(flat.vectors[:], count)),
+        "half": (half, hard_points(half.vectors.astype(np.float32), count)),
+        "ball": (ball, curved),
+    }
 
 
 @pytest.mark.parametrize("words", [200, None])

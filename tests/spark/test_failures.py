@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from dptext_spark.errors import InputError, JobError
-from dptext_spark.spark import failures
+from dptext_spark.spark import failures, java
 from dptext_spark.spark.failures import FAILED, package_error, spark_errors
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -75,6 +75,7 @@ GOT = f"{FAILED}. Got: "
                     "a Python worker that crashed or got too little memory. Raise",
                 ),
                 "java.lang.OutOfMemoryError: SECRET": "PySparkException. See",
+                "java.lang.OutOfMemoryError: Java heap space": "too little memory of Spark's Java",
                 "org.apache.arrow.vector.util.OversizedAllocationException: Memory": "rows that are too long",
             }.items()
         ),
@@ -175,6 +176,15 @@ def test_an_error_whose_text_ended_with_the_jvm_is_that_end(lost):
             raise lost
 
     assert "the end of Spark's Java process" in str(failures.package_error(Lost()))
+
+
+def test_a_jvm_whose_log_says_why_it_ended(monkeypatch, tmp_path):
+    """Rejects a message that sends a user to a log for what to do about a full heap."""
+    log = tmp_path / "spark.log"
+    log.write_text("WARN x\nException in thread y java.lang.OutOfMemoryError: Java heap space\n")
+    monkeypatch.setattr(java, "_logs", [log])
+    message = str(package_error(Py4JNetworkError("x")))
+    assert "too little memory of Spark's Java process. Give it more: --spark-conf" in message
 
 
 def test_queries_that_quote_rows_are_never_printed(caplog):

@@ -2,12 +2,14 @@
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import types
 from pathlib import Path
 
 import pytest
+from pyspark import SparkConf
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.spark import java as jvm
@@ -216,6 +218,50 @@ def test_java_is_told_of_a_user_without_a_name(monkeypatch, tmp_path):
     for place in ("", "relative", str(tmp_path / "absent")):
         monkeypatch.setenv("HOME", place)
         assert jvm.user_options() == ['"-Duser.name=anna"', f'"-Duser.home={tmp_path}/tmp"']
+
+
+@pytest.fixture
+def sockets(monkeypatch):
+    """What a session's settings say of sockets; the folders that were made are removed."""
+    monkeypatch.setattr(jvm.accumulators, "AccumulatorUnixServer", object, raising=False)
+    folders = []
+    monkeypatch.setattr(jvm, "_folders", folders)
+
+    def settings(**values):
+        conf = SparkConf(loadDefaults=False).setAll([*values.items()])
+        jvm._use_sockets(conf)
+        names = (jvm.SOCKETS, jvm._SOCKETS_FOLDER)
+        return tuple(conf.get(name) for name in names)
+
+    yield settings
+    for folder in folders:
+        folder.cleanup()
+
+
+@pytest.mark.parametrize("length", [20, 200])
+def test_rows_go_through_sockets_that_others_cannot_open(sockets, monkeypatch, tmp_path, length):
+    """Rejects a folder that others may enter, and a path that is too long for a socket."""
+    temporary = tmp_path / ("x" * length)
+    temporary.mkdir()
+    monkeypatch.setattr(jvm.tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(jvm, "_LONGEST_FOLDER", len(str(tmp_path)) + 60)
+    is_on, folder = sockets(**{"spark.master": "local[2]"})
+    assert is_on == "true"
+    assert Path(folder).parent == (temporary if length == 20 else Path("/tmp"))
+    assert stat.S_IMODE(Path(folder).stat().st_mode) == 0o700
+
+
+def test_where_rows_do_not_go_through_sockets(sockets, monkeypatch):
+    """Rejects a folder that a cluster's hosts lack, a user's choice that is lost, and Spark 4.0."""
+    assert sockets(**{"spark.master": "spark://host:7077"}) == (None, None)
+    local = {"spark.master": "local[*,4]"}
+    assert sockets(**local, **{jvm.SOCKETS: "false"}) == ("false", None)
+    assert sockets(**local, **{jvm._SOCKETS_FOLDER: "/mine"}) == (None, "/mine")
+    monkeypatch.setattr(jvm, "_LONGEST_FOLDER", 10)
+    assert sockets(**local) == (None, None)
+    monkeypatch.undo()
+    monkeypatch.delattr(jvm.accumulators, "AccumulatorUnixServer", raising=False)
+    assert sockets(**local) == (None, None)
 
 
 def test_the_real_runtime_starts_as_spark_starts_it(tmp_path, monkeypatch):

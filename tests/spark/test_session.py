@@ -5,8 +5,9 @@ import signal
 import subprocess
 from types import SimpleNamespace
 
+import psutil
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkContext, accumulators
 
 from dptext_spark import interrupts
 from dptext_spark.errors import ConfigError
@@ -24,10 +25,20 @@ def test_settings_of_a_session_that_starts(monkeypatch):
     assert "log4j2" in options and defaults["spark.master"] == "local[3]"
     assert defaults["spark.io.encryption.enabled"] == "true"
     given = {"spark.master": "local[1]", "spark.driver.extraJavaOptions": "-Dmine=1"}
+    given["spark.driver.memory"] = "9g"
     with session_settings(given):
         settings = session_module.local_settings(USER_SETTINGS.get())
     assert settings == defaults | given | {"spark.driver.extraJavaOptions": f"{options} -Dmine=1"}
     assert not USER_SETTINGS.get()
+
+
+@pytest.mark.parametrize(("gigabytes", "heap"), [(2, "1024m"), (12, "3072m"), (500, "4096m")])
+def test_the_heap_is_a_quarter_of_the_memory_within_limits(monkeypatch, gigabytes, heap):
+    """Rejects Spark's own 1 GiB on a large machine, and one that has no room for anything else."""
+    pages = {"SC_PHYS_PAGES": gigabytes << 18, "SC_PAGE_SIZE": 1 << 12}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    settings = session_module.local_settings({})
+    assert settings["spark.driver.memory"] == settings["spark.driver.maxResultSize"] == heap
 
 
 @pytest.mark.spark
@@ -47,6 +58,24 @@ def test_settings_of_a_session_that_runs(spark):
         assert spark.conf.get(name) == "3"
     assert "Got: spark.driver.memory, spark.hadoop.fs.s3a.secret.key." in str(caught.value)
     assert "spark-submit" in str(caught.value) and "hunter2" not in str(caught.value)
+
+
+@pytest.mark.spark
+def test_no_python_worker_listens_at_a_port(spark, monkeypatch):
+    """Rejects sockets that are set and not used, and a remark that is missing where there are none."""
+    if not hasattr(accumulators, "AccumulatorUnixServer"):
+        pytest.skip("Spark before 4.1 has ports alone")
+    spark.range(2).mapInArrow(lambda batches: batches, "id long").collect()
+    daemons = []
+    for process in psutil.process_iter(["cmdline"]):
+        if "pyspark.daemon" in (process.info["cmdline"] or []):
+            is_ours = spark.sparkContext._gateway.proc.pid in [p.pid for p in process.parents()]
+            daemons += [process] if is_ours else []
+    assert daemons
+    assert not any(daemon.net_connections("inet") for daemon in daemons)
+    assert not session_module.uses_ports(spark)
+    monkeypatch.setattr(java, "SOCKETS", "spark.python.no.such.setting")
+    assert session_module.uses_ports(spark)
 
 
 @pytest.mark.usefixtures("signals_as_before")

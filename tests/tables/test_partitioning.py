@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from dptext_spark.jobs import vectors
 from dptext_spark.options import VectorsOptions
 from dptext_spark.tables import partitioning
-from dptext_spark.tables.partitioning import Partitioning, is_encrypted, planned_tasks
+from dptext_spark.tables.partitioning import Partitioning, Plan, is_encrypted, planned_tasks
 from tests.helpers.tables import rows_of, run_table, texts, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -56,6 +56,12 @@ def test_parquet_keeps_words_and_order(ring_release, tmp_path, short, monkeypatc
         )
         assert len(tasks(tmp_path / name)) > 4
     assert len(tasks(tmp_path / "out")) == 1
+    monkeypatch.setattr(partitioning, "_FEW_FILES", 2)
+    monkeypatch.setattr(partitioning, "_FILE", 1 << 13)
+    report = run_table(**options | {"output": tmp_path / "gathered"})
+    assert 1 < len(tasks(tmp_path / "gathered")) < 4
+    assert report.facts["rows"] == ROWS
+    assert rows_of(tmp_path / "gathered") == rows_of(tmp_path / "out")
     found = rows_of(tmp_path / "position")
     assert found == rows_of(tmp_path / "out")
     wanted = [row["id"] for row in found if row["id"] != "r007"]
@@ -85,7 +91,7 @@ def test_rows_without_a_position_are_ordered_by_chance(ring_release, tmp_path, s
     orders = []
     for name in "ab":
         report = run_table(**options | {"output": tmp_path / name})
-        assert "Row order is lost" in " ".join(report.facts["scope"])
+        assert "Row order is random" in " ".join(report.facts["scope"])
         assert sorted(map(str, rows_of(tmp_path / name))) == sorted(
             map(str, rows_of(tmp_path / "out"))
         )
@@ -158,20 +164,85 @@ def test_how_many_tasks_are_planned(partitions, cores, expected):
     assert planned_tasks(partitions, cores) == expected
 
 
+@pytest.mark.parametrize(
+    ("partitions", "files", "cores", "can_shuffle", "expected"),
+    [
+        ([48_000.0], 3, 2, True, (1600, 3, True)),
+        ([48_000.0], 900, 2, True, (1600, 1600, True)),
+        ([48_000.0], None, 2, True, (1600, 1600, True)),
+        ([48_000.0], 3, 2, False, (1, 1, False)),
+        ([160.0], 1, 2, True, (16, 16, True)),  # few files
+        ([0.01] * 10_000, 2, 2, True, (10_000, 2, False)),
+        ([0.01] * 10_000, 2, 2, False, (10_000, 10_000, False)),
+        ([20.0] * 4000, 5, 100, True, (4000, 5, False)),
+        ([20.0] * 12, 1, 2, True, (12, 12, False)),
+    ],
+)
+def test_files_follow_the_table_and_cores_do_not_wait_for_them(
+    partitions, files, cores, can_shuffle, expected
+):
+    """Rejects a file for each task, tasks as few as files, and a shuffle that is not encrypted."""
+    counts = [0, *[9] * len(partitions)]
+    plan = Plan.of(counts, partitions, files, cores=cores, can_shuffle=can_shuffle)
+    assert (plan.tasks, plan.files, plan.shuffles) == expected
+    assert plan.shares == ((1,) * plan.tasks if plan.shuffles else tuple(counts))
+
+
+def test_most_rows_of_a_file_make_more_files():
+    """Rejects an option that is not counted, and files cut from the whole table."""
+    plan = Plan(rows=1000, tasks=9, files=3, shuffles=True, shares=(1,) * 9)
+    assert [plan.files_of(most) for most in ("", "0", "400", "334", "333", "100")] == [
+        3,
+        3,
+        3,
+        3,
+        6,
+        12,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shares", "files", "expected"),
+    [
+        ((1,) * 12, 5, [0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 4, 4]),
+        ((0, 0, 10, 10, 0, 0, 0, 10, 10, 0), 2, [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
+        ((90, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), 3, [1] + [2] * 10),
+        ((1, 1, 1), 1, [0, 0, 0]),
+    ],
+)
+def test_files_have_equal_shares_of_the_rows(shares, files, expected):
+    """Rejects shares of the tasks, whatever their rows, and a file that there is not."""
+    plan = Plan(rows=9, tasks=len(shares), files=files, shuffles=False, shares=shares)
+    assert plan.files_of_tasks == expected
+
+
+def test_what_tasks_write_is_gathered_in_their_order(spark):
+    """Rejects rows by turns, files that hash puts together, and rows in another order inside a file."""
+    rows = spark.range(0, ROWS, 1, 12)
+    plan = Plan(rows=ROWS, tasks=12, files=5, shuffles=True, shares=(1,) * 12)
+    gathered = Partitioning(word=1.0, plan=plan).gathered(rows)
+    assert gathered.columns == ["id"]
+    files = gathered.withColumn("file", F.spark_partition_id()).collect()
+    assert [row["id"] for row in files] == [*range(ROWS)]
+    assert [row["file"] for row in files] == [plan.files_of_tasks[row // 20] for row in range(ROWS)]
+
+
 def test_words_and_rows_have_their_cost(spark, tmp_path):
     """Rejects rows for words, and partitions that are counted although they have no rows."""
     # And ranges that are not sorted inside, and positions that are left in the rows.
     frame = spark.read.parquet(str(written(tmp_path / "in", row_group=40)))
     for word, words, expected in ((6e9, 10.0, 16), (6e5, 10.0, 1), (3e9, None, 16), (6e9, 0.01, 1)):
         plan = Partitioning(
-            word=word, sample=SimpleNamespace(mean_words=words, partition_rows=None)
+            word=word, sample=SimpleNamespace(mean_words=words, partition_rows=None, row_bytes=None)
         )
         spread = plan.spread(frame.coalesce(1), F.col("id"))
         assert spread.rdd.getNumPartitions() == expected
         assert spread.count() == ROWS
     position = {"__dptext_file": F.lit("x"), "__dptext_row": F.col("id") * 7 % ROWS}
     rows = spark.range(0, ROWS, 1, 4).withColumns(position)
-    plan = Partitioning(word=6e9, sample=SimpleNamespace(mean_words=10.0, partition_rows=None))
+    plan = Partitioning(
+        word=6e9, sample=SimpleNamespace(mean_words=10.0, partition_rows=None, row_bytes=None)
+    )
     spread = plan.spread(rows.repartition(3), F.col("id"))
     assert spread.columns == ["id"]
     assert [row["id"] * 7 % ROWS for row in spread.collect()] == [*range(ROWS)]

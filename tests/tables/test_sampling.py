@@ -9,9 +9,12 @@ from pyspark.sql import functions as F
 
 from dptext_spark.errors import InputError
 from dptext_spark.jobs import vectors
+from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import VectorsOptions
 from dptext_spark.report.facts import coverage
 from dptext_spark.spark.bundle_files import BundleFiles
+from dptext_spark.tables import sampling
+from dptext_spark.tables.batch import Batch, FieldPaths
 from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats.parquet import Parquet
 from dptext_spark.tables.sampling import (
@@ -20,12 +23,14 @@ from dptext_spark.tables.sampling import (
     SAMPLE_TASKS,
     Coverage,
     Sample,
+    _speed,
     count_rows_named,
 )
 from dptext_spark.text.columns import SLICE_BYTES
 from dptext_spark.text.patterns.names import TYPES
 from dptext_spark.text.policies import TextPolicy
 from dptext_spark.word_reader import WordReader
+from tests.helpers import worlds
 from tests.helpers.tables import run_table, write_table
 
 CHINESE = "\u6211\u559c\u6b22\u5403\u82f9\u679c"
@@ -213,6 +218,47 @@ def test_many_columns_have_one_warning_of_a_kind(small):
         "Column c0 has identifiers (1 email), in a sample of 9 rows; so have 59 other columns "
         "(c1, c2, c3, c4, c5, 54 more). MARK."
     )
+
+
+@pytest.mark.spark
+def test_a_row_is_as_large_as_what_is_released_of_it(spark, ring):
+    """Rejects bytes of texts alone, and of the table's other columns."""
+    rows = [(row, "w00 w01", "x" * 500, "y" * 9000) for row in range(40)]
+    frame = spark.createDataFrame(rows, "id int, note string, kept string, other string")
+    columns = TableColumns(text=("note",), keep=("kept",), id="id")
+    reader = WordReader(bundle=BundleFiles.send(spark, ring), policy=TextPolicy())
+    sizes = {}
+    for is_sized in (True, False):
+        sample = Sample(
+            columns=columns, table=frame.schema, reader=reader, fate=FATE, is_sized=is_sized
+        )
+        sample(columns.select(frame))
+        sizes[is_sized] = sample.row_bytes
+    assert sizes[False] is None and 507 < sizes[True] < 530
+    assert sample.words_per_second is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "time", "oov", "measured_rows"),
+    [(1, 600, "mask", 1), (70, 600, "mask", 69), (70, -1, "mask", 1), (70, 600, "fail", 0)],
+)
+def test_the_speed_of_a_release_is_measured_on_its_own_words(
+    small, rows, time, oov, measured_rows, monkeypatch
+):
+    """Rejects the first row's words, rows without an end, long texts, and an error of the rows."""
+    monkeypatch.setattr(sampling, "_REHEARSAL", time)
+    sanitizer = worlds.sanitizer(small, Laplace(epsilon=8), oov=oov)
+    texts = pa.array(["w1 w2 secret" + " " * 2000 + "w3"] * rows)
+    batch = Batch(
+        row=pa.StructArray.from_arrays([texts], names=["note"]),
+        ids=pa.array([""] * rows),
+        slots=None,
+        persons=None,
+        paths=FieldPaths(paths={"note": ("note",)}),
+    )
+    words, seconds = _speed(sanitizer, batch)
+    assert words == 3 * measured_rows
+    assert (seconds > 0) == (measured_rows > 0)
 
 
 @pytest.mark.spark

@@ -28,10 +28,8 @@ from dptext_spark.text.policies import (
 from dptext_spark.text.tokens import Segmentation, tokenize
 from tests.helpers import worlds
 
-ALL_ROWS = (
-    "The number of words and marks in each row and which rows are null or have none are released"
-)
-NOT_LEFT_OUT = "The number of words and marks in each row that are not left out"
+ALL_ROWS = "shows how many words and marks each row has, and which rows are null or have none."
+NOT_LEFT_OUT = "shows how many words and marks of each row are not left out"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +78,7 @@ NOT_LEFT_OUT = "The number of words and marks in each row that are not left out"
             [
                 "^Every word of",
                 "^Words outside the vocabulary become",
-                "^The number of words in each row",
+                "^The output shows how many words each row has",
             ],
         ),
     ],

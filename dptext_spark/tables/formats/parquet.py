@@ -285,8 +285,8 @@ def _refusal(name: str, places: Mapping[_Type, str]) -> InputError:
             return InputError(
                 f"Column {name} has a type that Spark cannot read",
                 got=f"{kind.name} in {file}",
-                do="Write it as strings, or timestamps in microseconds; or name one by one with "
-                "--keep what passes through",
+                do="Write it as strings, or timestamps in microseconds; or name the other columns "
+                "one by one with --keep",
             )
     (first, first_file), (second, second_file), *_ = places.items()
     return two_types(name, (first.name, first_file), (second.name, second_file))

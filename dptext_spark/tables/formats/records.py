@@ -21,6 +21,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from dptext_spark.errors import ConfigError, InputError
 from dptext_spark.spark.failures import failing, path_of_url
+from dptext_spark.spark.java import java_class
 from dptext_spark.spark.versions import metadata
 from dptext_spark.tables.fields import Path, pruned, quoted, without
 from dptext_spark.tables.formats import quotes
@@ -411,13 +412,14 @@ class Csv(RecordFormat):
     def _grammar(self, spark: SparkSession) -> Grammar:
         """Return how the reader's options cut lines into values."""
         jvm: Any = spark.sparkContext._jvm
+        csv = java_class(jvm, "org.apache.spark.sql.catalyst.csv.CSVExprUtils")
         separator = self.option("sep", self.option("delimiter", ","))
         escape = self.option("escape", self._quote)
         escape_escape = self.option("charToEscapeQuoteEscaping")
         if not escape_escape and escape != self._quote:
             escape_escape = escape
         return Grammar(
-            separator=jvm.org.apache.spark.sql.catalyst.csv.CSVExprUtils.toDelimiterStr(separator),
+            separator=csv.toDelimiterStr(separator),
             quote=self._quote,
             escape=escape,
             escape_escape=escape_escape,

@@ -52,7 +52,7 @@ _REVISION: Final = "4"  # another one whenever what is found changes without its
 VERSION: Final = hashlib.sha256(
     f"{[(p.type, p.regex.pattern) for p in PATTERNS]}{SHA256}{_REVISION}".encode()
 ).hexdigest()[:12]
-"""Of the patterns: another one may give a row other words, so it is in the noise's context."""
+"""The version of the patterns: others may give a row other words, so it is in the noise context."""
 
 
 _FIGURES: Final = re.compile("[0-9]")

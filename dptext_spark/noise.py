@@ -150,7 +150,7 @@ def _check_private(path: Path, state: os.stat_result) -> None:
             f"The key file {path} belongs to another user, who can read the key",
             allowed="a file of the user who runs the job, or of root",
             got=f"user id {state.st_uid}",
-            do=f"Make a key of your own; if that user may know the key, run chown {owners[1]} {path}",
+            do="Make a key of your own, or give the file to the user who runs the job by chown",
         )
     if state.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(

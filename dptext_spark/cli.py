@@ -7,7 +7,6 @@ import inspect
 import logging
 import os
 import sys
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib import import_module
@@ -31,6 +30,7 @@ from dptext_spark.errors import (
     range_of,
 )
 from dptext_spark.options import COMMANDS, Options, several
+from dptext_spark.parsing import toml_table
 from dptext_spark.version import __version__
 
 REQUIRED: Final = "Required"
@@ -404,14 +404,14 @@ def _spread(args: Sequence[str], several: Collection[str]) -> list[str]:
 def read_config(path: Path) -> dict[str, Any]:
     """Read a TOML file whose keys are option names."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return toml_table(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(
             f"The configuration file {path} cannot be read", got=str(error.strerror)
         ) from None
     except UnicodeDecodeError as error:
         raise not_utf8(f"The configuration file {path}", error) from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError(f"The configuration file {path} is not TOML", got=str(error)) from None
 
 

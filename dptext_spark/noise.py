@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import secrets
 import stat
@@ -45,6 +46,7 @@ SEED_UNIFORMS: Final = 5
 """Their bits are more than a key has."""
 
 _MAKE_KEY: Final = "Make one with: (umask 077; openssl rand -hex 32 > KEYFILE)"
+_LONGEST_FILE: Final = 4096
 _UINT64_BYTES: Final = 8
 _ONE: Final = np.float64(1.0).view(np.uint64)
 _AES_BLOCK_UINT64S: Final = 2
@@ -93,8 +95,10 @@ class NoiseKey:
         """Read a key file: 32 random bytes or 64 hexadecimal digits, open to its owner alone."""
         path = as_path(path, "path")
         try:
-            mode = path.stat().st_mode
-            content = path.read_bytes()
+            _check_private(path, path.stat())  # to open a pipe of somebody else may take for ever
+            with path.open("rb") as file:
+                _check_private(path, os.fstat(file.fileno()))
+                content = file.read(_LONGEST_FILE)
         except OSError as error:
             if re.fullmatch(f"[0-9a-fA-F]{{{2 * KEY_BYTES}}}", path.name):
                 raise ConfigError(
@@ -113,13 +117,6 @@ class NoiseKey:
                 secret = bytes.fromhex(content.decode("ascii").strip())
             except ValueError:  # UnicodeDecodeError is one as well
                 secret = b""
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(
-                f"The key file {path} is readable by other users",
-                allowed="mode 0600 or 0400",
-                got=f"mode {stat.S_IMODE(mode):04o}",
-                do=f"Run chmod 600 {path}, and replace the key if others may have read it",
-            )
         if len(secret) != KEY_BYTES or is_text(secret):
             holding = "no key"
             if len(secret) == KEY_BYTES:
@@ -143,6 +140,25 @@ class NoiseKey:
     def seal(self, text: str) -> str:
         """Return a keyed hash that is equal for equal texts; it reveals nothing without the key."""
         return self.derive(b"seal", text.encode()).secret.hex()
+
+
+def _check_private(path: Path, state: os.stat_result) -> None:
+    """Check that a key file is readable by the user who runs the job alone."""
+    owners = (0, os.geteuid())
+    if state.st_uid not in owners:  # root alone can read it
+        raise ConfigError(
+            f"The key file {path} belongs to another user, who can read the key",
+            allowed="a file of the user who runs the job, or of root",
+            got=f"user id {state.st_uid}",
+            do="Make a key of your own, or give the file to the user who runs the job by chown",
+        )
+    if state.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(
+            f"The key file {path} is readable by other users",
+            allowed="mode 0600 or 0400",
+            got=f"mode {stat.S_IMODE(state.st_mode):04o}",
+            do=f"Run chmod 600 {path}, and replace the key if others may have read it",
+        )
 
 
 def is_text(secret: bytes) -> bool:

@@ -279,7 +279,13 @@ class Options(BaseModel):
                 hidden=lambda e: e["loc"][0] in secret,
             )
             options = cls.model_construct(**arguments)
-        problems += map(str, options.conflicts())
+        try:
+            for conflict in options.conflicts():
+                problems.append(str(conflict))
+        except (AttributeError, TypeError, ValueError):
+            if not problems:
+                raise
+            # Of values of a wrong type, or missing, which are named already.
         if problems:
             raise ConfigError(
                 f"Options of {cls.command} are wrong", faults=[*dict.fromkeys(problems)]
@@ -1307,8 +1313,7 @@ class EstimateOptions(Options):
             yield ConfigError(
                 "Features in context lack an option", do="Give --features and --public-corpus"
             )
-        groups = {*self.by, *([self.person] if self.person else [])}
-        if self.text in groups:
+        if self.text in (*self.by, self.person):
             yield ConfigError("The --text column cannot be used for groups", got=str(self.text))
 
 

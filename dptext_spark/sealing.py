@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dptext_spark.parsing import json_value
+
 
 def sealed(entries: Mapping[str, Any]) -> bytes:
     """Render a record with a hash over its other entries; a record has exactly one rendering."""
@@ -18,10 +20,12 @@ def sealed(entries: Mapping[str, Any]) -> bytes:
 def unsealed(content: bytes) -> dict[str, Any] | None:
     """Read the entries of a record; None where the content is no record, or was changed."""
     try:
-        entries: dict[str, Any] = json.loads(content)
-        entries.pop("sha256", None)
-    except (ValueError, AttributeError, TypeError):
+        entries = json_value(content)
+    except ValueError:
         return None
+    if not isinstance(entries, dict):
+        return None
+    entries.pop("sha256", None)
     if content != sealed(entries):
         return None
     return entries

@@ -1,6 +1,7 @@
 """Keyed noise: a pure function of every field of its context, pinned to an independent derivation."""
 
 import hashlib
+import os
 import pickle
 import struct
 import traceback
@@ -218,3 +219,25 @@ def test_secrets_are_random_of_one_length_and_show_nowhere():
     for text in (*texts, shown(caught.value)):
         assert "s3cr3t" not in text and b"s3cr3t".hex() not in text
     assert pickle.loads(pickle.dumps(column)) == column
+
+
+def test_a_key_file_of_another_user_is_refused(tmp_path, monkeypatch):
+    """Rejects a key that its owner knows; a pipe of theirs would never end."""
+    path = tmp_path / "key"
+    os.mkfifo(path, 0o600)
+    mine = os.stat(path).st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    if mine == 0:
+        os.chown(path, 54321, -1)
+    with pytest.raises(ConfigError, match=r"belongs to another user.*Got: user id"):
+        NoiseKey.read(path)
+
+
+def test_a_long_key_file_is_not_read_whole(tmp_path):
+    """Rejects memory for whatever lies there."""
+    path = tmp_path / "key"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match="holds no key"):
+        NoiseKey.read(path)

@@ -13,6 +13,7 @@ from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace, Mahalanobis
 from dptext_spark.options import (
     COMMANDS,
+    EstimateOptions,
     EvaluateOptions,
     PrivatizeOptions,
     VectorsOptions,
@@ -408,3 +409,10 @@ def test_a_path_in_the_home_folder(monkeypatch, tmp_path):
     options = PrivatizeOptions.of({**paths, "mechanism": "laplace", "epsilon": 1.0, "text": "text"})
     assert (options.input, options.output) == (f"{tmp_path}/in", f"{tmp_path}/a~b")
     assert (options.embedding, options.key_file) == (tmp_path / "e", tmp_path / "k")
+
+
+def test_conflicts_of_options_that_are_missing_are_no_errors_of_their_own():
+    """Rejects a trace where what a check looks at was refused already, or is missing."""
+    with pytest.raises(ConfigError, match="Option --text is missing") as caught:
+        EstimateOptions.of({"by": [1], "topics": "t"})
+    assert "AttributeError" not in str(caught.value)

@@ -21,19 +21,27 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cached_property
-from typing import Any, Final, Literal, Self, TypeAlias
+from itertools import starmap
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dptext_spark.accounting.exposure import COVERS, WHOLE, Cover, Raw, raw_of, widest
 from dptext_spark.accounting.laws import LAWS, LossLaw
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import ConfigError, DptextError
 from dptext_spark.sealing import sealed, unsealed
 
 FORMAT_VERSION: Final = 5
 
 LARGEST_EPSILON: Final = 1e9
 """What a ledger adds up: beyond it nothing is hidden anyway."""
+
+LARGEST_TOTAL: Final = 10**18
+"""A total with more is no sum of a ledger's epsilons."""
+
+_LARGEST_DIMENSION: Final = 1 << 16
+_MOST_DIGITS: Final = 380
+_MOST_PLACES: Final = 350
 
 Naming: TypeAlias = Literal["id", "position", "file"]
 """What names rows.
@@ -60,6 +68,13 @@ NEIGHBOURS: Final = {
 """What a ledger has of distances between words, medians; see ``guarantee.TypicalDistances``."""
 
 Family: TypeAlias = tuple[str, str]
+
+_Kind: TypeAlias = Literal["new", "equal", "changed", "free"]
+_Distance: TypeAlias = Annotated[float, Field(ge=0.0, le=1e12)]
+_Count: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+_Total: TypeAlias = Annotated[
+    Decimal, Field(ge=0, le=LARGEST_TOTAL, max_digits=_MOST_DIGITS, decimal_places=_MOST_PLACES)
+]
 
 
 def exact_sum(numbers: Iterable[Decimal | float]) -> Decimal:
@@ -111,7 +126,7 @@ class Terms(_Record):
     epsilon: float = Field(gt=0.0, le=LARGEST_EPSILON)
     delta: float = Field(ge=0.0, le=1.0)
     loss: dict[str, str | int | float | None]  # the law of a word's loss
-    distances: dict[str, float] | None  # of words and their ``NEIGHBOURS``, in the unit
+    distances: dict[str, _Distance] | None  # of words and their ``NEIGHBOURS``, in the unit
 
     @property
     def family(self) -> Family:
@@ -158,14 +173,23 @@ def recorded(law: LossLaw) -> dict[str, str | int | float | None]:
 def law_of(terms: Terms) -> LossLaw | None:
     """Return the recorded law of a word's loss; None where this version does not have it."""
     parameters: dict[str, Any] = dict(terms.loss)
-    kind = LAWS.get(parameters.pop("law", ""))
-    if kind is None:
+    kind = LAWS.get(str(parameters.pop("law", "")))
+    if kind is None or not all(starmap(_is_parameter, parameters.items())):
         return None
     try:
         law = kind(**parameters)
-    except TypeError:  # of another version, with other parameters
+    except (TypeError, ValueError, DptextError):  # of another version, with other parameters
         return None
     return law if recorded(law) == terms.loss else None
+
+
+def _is_parameter(name: str, value: object) -> bool:
+    """Return whether a law of losses can have a parameter of this value."""
+    if name == "dimension":
+        return type(value) is int and 1 <= value <= _LARGEST_DIMENSION
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return 0.0 < value <= LARGEST_EPSILON
+    return value is None
 
 
 class Entry(_Record):
@@ -173,16 +197,16 @@ class Entry(_Record):
 
     release: str = Field(pattern="^[0-9a-f]{32}$")
     # One more than the ledger's largest: it orders releases, whatever clocks say.
-    number: int = Field(ge=1)
+    number: int = Field(ge=1, lt=2**63)
     time: str
     terms: Terms
     # How many ``lines`` their files must hold, one for each row and column, and the ``checksum``,
     # XOR over hashes of them; None under a key that no other run has.
-    fingerprints: dict[str, int] | None
+    fingerprints: dict[Literal["lines", "checksum"], int] | None
     # None before it is assessed, and where its rows cannot be compared.
-    rows: RowCounts | None = None
+    rows: Annotated[dict[_Kind, _Count], Field(min_length=4)] | None = None
     # The largest total of its rows with it, within its family and unit; None before it is assessed.
-    total: Decimal | None = Field(default=None, ge=0)
+    total: _Total | None = None
     # Releases in this total that were not assessed either at that time.
     counts: tuple[str, ...] = ()
     # Unfinished where it was killed, or is at work.

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dptext_spark.channel.channel import Channel
 from dptext_spark.channel.posteriors import BLOCK_POINTS, Guesser, PosteriorSums
 from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.spaces import NO_ARRAY
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Floats32, Ints
 from dptext_spark.mechanisms import MECHANISMS, Mechanism
@@ -41,6 +42,7 @@ _LEAST_BLOCKS: Final = 16
 _VERSION: Final = 2  # of what is written to disk
 _COMPUTED_AT_ONCE: Final = 16  # words
 _OUTPUTS_AT_ONCE: Final = 512
+_LARGEST_SUM: Final = 1.001  # of a word's probabilities, in single precision
 _LEAST_SHARE: Final = 1e-9  # of a word that Bayes' rule takes into account
 
 
@@ -198,11 +200,12 @@ class MatrixSource:
         Another process never reads a part of it: the file takes its name when it is whole.
         """
         path = cache / f"{self.name}.npy"
-        is_cached = path.exists()
-        if not is_cached:
+        cached = self._cached(path)
+        table = cached
+        if table is None:
             table = self._computed() if self.is_computed else self._averaged()
             _write(path, table)
-        table = np.load(path, mmap_mode="r")
+            table = np.asarray(np.load(path, mmap_mode="r"))
         prior = self.prior[self.words]
         matrix = ChannelMatrix(
             words=self.words,
@@ -211,7 +214,19 @@ class MatrixSource:
             is_perturbed=np.ones(len(self.words), dtype=np.bool_),
             released=self.search.outputs,
         )
-        return matrix, is_cached
+        return matrix, cached is not None
+
+    def _cached(self, path: Path) -> Floats32 | None:
+        """Map the matrix of a file; None where there is none, or it is no channel of this shape."""
+        try:
+            table = np.load(path, mmap_mode="r")
+        except NO_ARRAY:
+            return None
+        shape = (len(self.words), self.search.release_words)
+        if getattr(table, "shape", None) != shape or table.dtype != np.float32:
+            return None
+        is_channel = table.min() >= 0.0 and table.sum(axis=1).max() <= _LARGEST_SUM
+        return table if is_channel else None
 
     def _computed(self) -> Floats32:
         table = np.empty((len(self.words), self.search.release_words), dtype=np.float32)

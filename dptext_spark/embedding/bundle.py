@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -22,9 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from dptext_spark.arguments import as_path, must_be
 from dptext_spark.embedding.spaces import (
+    NO_ARRAY,
     SPACES,
     VECTORS,
     GeometryName,
@@ -33,6 +36,7 @@ from dptext_spark.embedding.spaces import (
     Space,
 )
 from dptext_spark.errors import BundleError
+from dptext_spark.parsing import json_value
 from dptext_spark.sealing import file_sha256, json_sha256, sealed, unsealed
 
 Stamp: TypeAlias = tuple[int, int, int]
@@ -49,6 +53,8 @@ WORDS_SCHEMA: Final = pa.schema(
         pa.field("releasable", pa.bool_(), nullable=False),
     ]
 )
+_FARTHEST: Final = 1e25  # of coordinates, and of squared lengths
+_PART_FILE: Final = re.compile(r"[a-z_]+\.npy")
 _BUILD: Final = "Make a bundle with 'dptext embedding SOURCE --output BUNDLE'"
 _REBUILD: Final = "Build the bundle again from its source with 'dptext embedding'"
 
@@ -94,6 +100,9 @@ class Manifest:
         return "\n".join(lines)
 
 
+_MANIFEST: Final = TypeAdapter(Manifest)
+
+
 @dataclass(frozen=True)
 class Part:
     """An optional part of a bundle that took long to compute, such as a search index.
@@ -126,12 +135,22 @@ class Part:
                 return False
         return True
 
-    def arrays(self, bundle: Path) -> dict[str, Any]:
-        """Map the part's files, which are arrays, by their names."""
+    def arrays(
+        self, bundle: Path, layout: Mapping[str, tuple[str, tuple[int, ...]]]
+    ) -> dict[str, Any]:
+        """Map the part's files, which are arrays, by their names: dtype and shape of each.
+
+        Raises:
+            BundleError: They are other ones, or of another type or shape.
+        """
         arrays = {}
-        for file in self.hashes:
-            name = file.removesuffix(".npy")
-            arrays[name] = np.asarray(map_array(self.path(bundle, file)))
+        files = {f"{name}.npy" for name in layout}
+        if {*self.hashes} != files:
+            raise damaged(self.name, "it has other files than it must")
+        for name, (dtype, shape) in layout.items():
+            path = self.path(bundle, f"{name}.npy")
+            arrays[name] = np.asarray(map_array(path))
+            _check_array(path.name, arrays[name], dtype, shape)
         return arrays
 
 
@@ -190,19 +209,19 @@ class Embedding:
         manifest = _read_manifest(path)
         stamps = {name: _stamp(path / name) for name in manifest.files}
         for name, expected in manifest.files.items():
-            if stamps[name] is None:
+            if stamps[name] is None or not (path / name).is_file():
                 raise BundleError(f"The bundle lacks {name}", got=str(path), do=_REBUILD)
             if verify and file_sha256(path / name) != expected:
-                raise _damaged(name, "its content does not fit the hash in the manifest")
+                raise damaged(name, "its content does not fit the hash in the manifest")
         words, forms = _read_words(path, manifest)
         if verify and fingerprint(manifest, words, forms) != manifest.fingerprint:
-            raise _damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
+            raise damaged(MANIFEST, "the fingerprint does not belong to the words and vectors")
         return cls(
             path=path,
             manifest=manifest,
             words=words,
             forms=forms,
-            space=_mapped(path, manifest),
+            space=_mapped(path, manifest, verify),
             verified=verify,
             _stamps=stamps,
         )
@@ -253,11 +272,22 @@ class Embedding:
         if name not in self._parts:
             with suppress(OSError):
                 record = unsealed((self.path / PARTS / f"{name}.json").read_bytes()) or {}
-                if record.get("name") == name and record.get("fingerprint") == self.fingerprint:
-                    part = Part(name, self.fingerprint, record["values"], record["files"])
-                    if part.is_whole(self.path):
-                        self.adopt([part])
+                part = self._part_of(name, record)
+                if part is not None and part.is_whole(self.path):
+                    self.adopt([part])
         return self._parts.get(name)
+
+    def _part_of(self, name: str, record: Mapping[str, Any]) -> Part | None:
+        """Return the part of a record; None where it is of another one, or names other files."""
+        if (record.get("name"), record.get("fingerprint")) != (name, self.fingerprint):
+            return None
+        values = record.get("values")
+        hashes = record.get("files")
+        if not isinstance(values, dict) or not isinstance(hashes, dict):
+            return None
+        if not all(map(_PART_FILE.fullmatch, hashes)):
+            return None
+        return Part(name, self.fingerprint, values, hashes)
 
     def keep(self, name: str, values: Mapping[str, Any], folder: Path | None = None) -> Part:
         """Add an optional part to this process and, if the bundle can be written to, to the bundle.
@@ -301,7 +331,7 @@ class Embedding:
 def _reopen(path: Path, fingerprint: str, parts: tuple[Part, ...]) -> Embedding:
     embedding = Embedding.open(path, verify=False).adopt(parts)
     if embedding.fingerprint != fingerprint:
-        raise _damaged(MANIFEST, "the bundle is not the one that was sent")
+        raise damaged(MANIFEST, "the bundle is not the one that was sent")
     return embedding
 
 
@@ -351,7 +381,8 @@ def _stamp(path: Path) -> Stamp | None:
     return None
 
 
-def _damaged(name: str, why: str) -> BundleError:
+def damaged(name: str, why: str) -> BundleError:
+    """Return the error of a file of a bundle that is not what was written."""
     return BundleError(f"{name} of the bundle is damaged: {why}", do=_REBUILD)
 
 
@@ -367,7 +398,7 @@ def _read_manifest(path: Path) -> Manifest:
         ) from None
     version = FORMAT_VERSION
     with suppress(ValueError, AttributeError):
-        version = json.loads(content).get("format_version", version)
+        version = json_value(content).get("format_version", version)
     # Before the seal: another version may seal and name its entries in another way.
     if version != FORMAT_VERSION:
         raise BundleError(
@@ -378,19 +409,33 @@ def _read_manifest(path: Path) -> Manifest:
         )
     entries = unsealed(content)
     if entries is None:
-        raise _damaged(MANIFEST, "its content does not fit its hash")
-    names = {entry.name for entry in fields(Manifest)}
+        raise damaged(MANIFEST, "its content does not fit its hash")
+    manifest = _manifest_of(entries)
+    if manifest is None:
+        raise damaged(MANIFEST, "its entries, its geometry or its list of files is wrong")
+    return manifest
+
+
+def _manifest_of(entries: Mapping[str, Any]) -> Manifest | None:
+    """Return the manifest of these entries; None where they are of other types, or contradict."""
     space = SPACES.get(str(entries.get("geometry")))
-    if space is not None:  # bundles had one precision each before it was an entry
-        entries.setdefault("precision", next(iter(space.precisions)))
-    if (
-        set(entries) != names
-        or space is None
-        or entries["precision"] not in space.precisions
-        or set(entries["files"]) != set(file_names(entries["geometry"]))
-    ):
-        raise _damaged(MANIFEST, "its entries, its geometry or its list of files is wrong")
-    return Manifest(**entries)
+    if space is None:
+        return None
+    # Bundles had one precision each before it was an entry.
+    entries = {"precision": next(iter(space.precisions)), **entries}
+    try:
+        manifest = _MANIFEST.validate_json(json.dumps(entries), strict=True)
+    except ValidationError:
+        return None
+    is_whole = entries.keys() == {entry.name for entry in fields(Manifest)}
+    has_files = {*manifest.files} == {*file_names(manifest.geometry)}
+    unmatchable_inputs = manifest.unmatchable - manifest.unmatchable_releasable
+    has_words = 2 <= manifest.releasable <= manifest.words - unmatchable_inputs
+    has_words = has_words and 0 <= manifest.unmatchable_releasable <= manifest.unmatchable
+    has_vectors = manifest.dimension > 0 and manifest.precision in space.precisions
+    if not (is_whole and has_files and has_words and has_vectors):
+        return None
+    return manifest
 
 
 def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.StringArray]:
@@ -399,16 +444,22 @@ def _read_words(path: Path, manifest: Manifest) -> tuple[pa.StringArray, pa.Stri
     except pa.ArrowMemoryError:
         raise
     except (pa.ArrowException, OSError, ValueError):
-        raise _damaged(WORDS, "it is not a Parquet file") from None
-    flags = np.arange(manifest.words) < manifest.releasable
-    if not table.schema.equals(WORDS_SCHEMA) or not np.array_equal(
-        table["releasable"].to_numpy(), flags
+        raise damaged(WORDS, "it is not a Parquet file") from None
+    flags = np.arange(len(table)) < manifest.releasable
+    if (
+        len(table) != manifest.words
+        or not table.schema.equals(WORDS_SCHEMA)
+        or not np.array_equal(table["releasable"].to_numpy(), flags)
     ):
-        raise _damaged(WORDS, "its columns, its length or its releasable words are wrong")
+        raise damaged(WORDS, "its columns, its length or its releasable words are wrong")
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid:  # with bytes of a word in its message
+        raise damaged(WORDS, "its words are not valid UTF-8") from None
     return table["word"].combine_chunks(), table["form"].combine_chunks()
 
 
-def _mapped(folder: Path, manifest: Manifest) -> Space:
+def _mapped(folder: Path, manifest: Manifest, verify: bool) -> Space:
     arrays = {}
     lengths = {"V": manifest.words, "n": manifest.dimension}
     layout = SPACES[manifest.geometry].arrays(manifest.precision)
@@ -416,19 +467,34 @@ def _mapped(folder: Path, manifest: Manifest) -> Space:
         file = folder / f"{name}.npy"
         array = map_array(file)
         shape = tuple(lengths[axis] for axis in axes)
-        if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
-            why = f"it is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}"
-            raise _damaged(file.name, why)
+        _check_array(file.name, array, dtype, shape)
+        if verify and not has_numbers(name, array):
+            raise damaged(file.name, "it has numbers that no bundle has")
         arrays[name] = array
     return SPACES[manifest.geometry](**arrays)
+
+
+def has_numbers(name: str, array: NDArray[Any]) -> bool:
+    """Return whether all numbers are finite and not too large, and squares not negative."""
+    least = 0.0 if name.endswith(("norms", "values", "time")) else -_FARTHEST
+    return float(array.max()) <= _FARTHEST and float(array.min()) >= least
+
+
+def _check_array(name: str, array: NDArray[Any], dtype: str, shape: tuple[int, ...]) -> None:
+    """Check the type, the shape and the order in memory of an array."""
+    if array.dtype != np.dtype(dtype) or array.shape != shape or not array.flags.c_contiguous:
+        why = f"it is {array.dtype} of shape {array.shape}, not {dtype} of shape {shape}"
+        raise damaged(name, why)
 
 
 def map_array(path: Path) -> NDArray[Any]:
     """Map a file of ``numpy.save``; where address space is limited, this is a MemoryError."""
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except NO_ARRAY as error:
         if isinstance(error, OSError) and error.errno == ENOMEM:
             raise MemoryError from None
-        raise _damaged(path.name, "it is not a complete .npy file") from None
+        array = None
+    if not isinstance(array, np.ndarray):  # an archive of several
+        raise damaged(path.name, "it is not a complete .npy file")
     return array

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
-from dptext_spark.embedding.bundle import PARTS, Embedding
+from dptext_spark.embedding.bundle import PARTS, Embedding, damaged, has_numbers
 from dptext_spark.embedding.spaces import EuclideanSpace, write_rows
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import WordVectors
@@ -46,13 +46,46 @@ class InvertedLists:
         part = embedding.part(f"ivf-{lists}")
         if part is None:
             raise no_index(embedding, f"ivf:{lists}")
-        return cls(**part.arrays(embedding.path))
+        words = embedding.releasable
+        dimension = embedding.dimension
+        layout = {
+            "centroids": ("<f4", (lists, dimension)),
+            "centroid_half_norms": ("<f4", (lists,)),
+            "starts": ("<i8", (lists + 1,)),
+            "rows": ("<i4", (words,)),
+            "vectors": (embedding.vectors.dtype.str, (words, dimension)),
+            "half_norms": ("<f4", (words,)),
+        }
+        opened = cls(**part.arrays(embedding.path, layout))
+        if not opened.are_of(words):
+            raise damaged(part.name, "its lists do not have each word once, or far numbers")
+        return opened
+
+    def are_of(self, words: int) -> bool:
+        """Return whether each word is in one list, in order, and all numbers are finite."""
+        borders = self.starts[1:-1]
+        is_ascending = np.diff(self.rows) > 0
+        is_ascending[borders[(borders > 0) & (borders < words)] - 1] = True
+        floats = ("centroids", "centroid_half_norms", "vectors", "half_norms")
+        has_order = (np.diff(self.starts) >= 0).all() and is_ascending.all()
+        if (self.starts[0], self.starts[-1]) != (0, words) or not has_order:
+            return False
+        if not has_each_once(self.rows, words):
+            return False
+        return all(has_numbers(name, getattr(self, name)) for name in floats)
 
     def stops(self, release_words: int) -> NDArray[np.int64]:
         """Return where each list ends, int64 (L,), if only the first words may be output."""
         released = np.concatenate([[0], np.cumsum(self.rows < release_words)])
         stops: NDArray[np.int64] = self.starts[:-1] + np.diff(released[self.starts])
         return stops
+
+
+def has_each_once(numbers: NDArray[np.int32], count: int) -> bool:
+    """Return whether these are the numbers below ``count``, each once, in any order."""
+    if len(numbers) != count or numbers.min() < 0 or numbers.max() >= count:
+        return False
+    return bool((np.bincount(numbers, minlength=count) == 1).all())
 
 
 def no_index(embedding: Embedding, index: str) -> ConfigError:
@@ -70,8 +103,10 @@ def list_counts(embedding: Embedding) -> list[int]:
     counts = []
     for path in (embedding.path / PARTS).glob("ivf-*.json"):
         name = path.stem
-        if embedding.part(name) is not None:
-            counts.append(int(name.removeprefix("ivf-")))
+        lists = name.removeprefix("ivf-")
+        is_count = lists.isascii() and lists.isdecimal() and len(lists) < 10
+        if is_count and embedding.part(name) is not None:
+            counts.append(int(lists))
     return sorted(counts)
 
 

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from errno import EINVAL
 from functools import partial
 from itertools import chain, islice, takewhile
 from pathlib import Path
@@ -30,7 +31,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dptext_spark.bars import progress_bar
-from dptext_spark.embedding.spaces import Faults
+from dptext_spark.embedding.spaces import NO_ARRAY, Faults
 from dptext_spark.errors import BundleError
 
 Vectors: TypeAlias = NDArray[np.floating[Any]]
@@ -208,8 +209,12 @@ class Source(ABC):
                 yield self._accepted(row, words, vectors)
                 row += len(words)
         except _DAMAGED as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
+            # A container whose places lie leads to EINVAL; other numbers are of the system.
+            if isinstance(error, OSError) and error.errno not in (None, EINVAL):
+                raise BundleError(
+                    "A file of the embedding source cannot be read",
+                    got=f"{self.path}: {error.strerror}",
+                ) from None
             raise self._cut(self._current_row) from None
         self.sha256 = self._digest.hexdigest()
         self._check_left_out(row)
@@ -543,7 +548,7 @@ class _ArraySource(Source):
     def _matrix(self) -> np.memmap[Any, np.dtype[Any]]:
         size = self.path.stat().st_size
         matrix = None
-        with suppress(ValueError, EOFError, OSError):
+        with suppress(*NO_ARRAY):
             matrix = np.lib.format.open_memmap(self.path, mode="r")
         if matrix is None or matrix.offset + matrix.nbytes != size:
             raise BundleError(

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -31,6 +32,9 @@ VECTORS: Final = "vectors.npy"
 
 LARGEST_BALL_RADIUS: Final = 14.6
 """Farther out, float64 leaves noise of radius 1 fewer than 30 bits."""
+
+NO_ARRAY: Final = (EOFError, OSError, OverflowError, SyntaxError, TokenError, TypeError, ValueError)
+"""What NumPy raises at a file that is no ``.npy`` file, or one whose header lies."""
 
 _BLOCK_FLOATS: Final = 2**19
 # Shortest and longest vectors by type. In single precision squares and products of such lengths are

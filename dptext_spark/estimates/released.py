@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -14,6 +13,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
 from dptext_spark.mechanisms import Mechanism, mechanism
+from dptext_spark.parsing import json_value
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
 from dptext_spark.search.nearest import Search
@@ -67,7 +67,20 @@ class ReleasedColumn:
             ConfigError: The report is of another bundle, column or kind of release, lacks
                 something, or says what leaves outputs ambiguous.
         """
-        facts = _facts_of(text)
+        try:
+            return cls._of(_facts_of(text), embedding, column, patterns)
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
+            # Of another form; what is wrong may quote it.
+            raise _unreadable() from None
+
+    @classmethod
+    def _of(
+        cls,
+        facts: Mapping[str, Any],
+        embedding: Embedding,
+        column: str,
+        patterns: UserPatterns | None,
+    ) -> Self:
         options = facts["options"]
         fingerprint = _fact(facts, "embedding", "fingerprint")
         if fingerprint != embedding.fingerprint:
@@ -110,12 +123,16 @@ class ReleasedColumn:
         return self.row_epsilons.of_rows(words)
 
 
+def _unreadable() -> ConfigError:
+    return ConfigError("The report of the release cannot be read", do=_REMEDY)
+
+
 def _facts_of(text: str) -> dict[str, Any]:
     try:
-        facts = json.loads(text)
+        facts = json_value(text)
         version = facts["format_version"]
     except (ValueError, KeyError, TypeError):
-        raise ConfigError("The report of the release cannot be read", do=_REMEDY) from None
+        raise _unreadable() from None
     if version != FORMAT_VERSION:
         raise ConfigError(
             "The report of the release has another format",

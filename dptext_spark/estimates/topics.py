@@ -8,7 +8,6 @@ reported with it.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from dptext_spark.channel.matrix import ChannelMatrix, MatrixSource
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
+from dptext_spark.parsing import toml_table
 from dptext_spark.text.tokens import lookup_forms
 
 LEAKS: Final = 10
@@ -146,8 +146,8 @@ def read_topics(path: Path) -> dict[str, list[str]]:
 
 def _topics_of_toml(text: str) -> dict[str, list[str]]:
     try:
-        entries = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        entries = toml_table(text)
+    except ValueError as error:
         raise ConfigError("The file of topics is not TOML", got=str(error)) from None
     for name, words in entries.items():
         is_list = isinstance(words, list) and all(isinstance(word, str) for word in words)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import ClassVar, Final, Literal, Self, TypeAlias
+import math
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from dptext_spark.accounting.laws import SphericalLaplace
-from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.bundle import Embedding, damaged
 from dptext_spark.embedding.spaces import EuclideanSpace, Space
 from dptext_spark.errors import ConfigError
 from dptext_spark.geometry import Floats, Ints
@@ -30,6 +31,7 @@ from dptext_spark.mechanisms.noisy import AdditiveNoise, NoiseMechanism
 from dptext_spark.search.nearest import Search
 
 _BLOCK: Final = 4096
+_TRIED_WORDS: Final = 4096
 
 ProjectionName: TypeAlias = Literal["random", "main-axes"]
 
@@ -89,9 +91,20 @@ def vocabulary_stretch(embedding: Embedding, projection: PublicProjection) -> fl
     name = f"projection-vocabulary-{matrix[:32]}"
     part = embedding.part(name)
     if part is None:
-        constant = vocabulary_constant(embedding.vectors, projection)
-        part = embedding.keep(name, {"constant": constant})
-    return float(part.values["constant"])
+        stretch = vocabulary_constant(embedding.vectors, projection)
+        part = embedding.keep(name, {"constant": stretch})
+    constant: Any = part.values.get("constant")
+    if not isinstance(constant, float) or not _is_possible(constant, embedding, projection):
+        raise damaged(part.name, "words are stretched more than its constant says")
+    return float(constant)
+
+
+def _is_possible(constant: float, embedding: Embedding, projection: PublicProjection) -> bool:
+    """Return whether a constant bounds the stretch of some words: one that is planted may not."""
+    differences = np.diff(embedding.vectors[:_TRIED_WORDS].astype(np.float64), axis=0)
+    lengths = np.linalg.norm(differences, axis=1)
+    stretched = np.linalg.norm(differences @ projection.matrix.T, axis=1)
+    return bool((stretched <= constant * (1.0 + 1e-9) * lengths).all()) and constant < math.inf
 
 
 class Projection(ProjectionParameters, NoiseMechanism):

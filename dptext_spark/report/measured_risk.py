@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from dptext_spark.errors import ConfigError
+from dptext_spark.parsing import json_value
 from dptext_spark.release import Release
 from dptext_spark.text.policies import PolicyParameters
 
@@ -25,8 +25,8 @@ def measured_risk(text: str, release: Release, options: Mapping[str, Any]) -> Fa
         ConfigError: The evaluation is of another embedding, column, policy or setting.
     """
     try:
-        return _quoted(json.loads(text), release, options)
-    except (ValueError, LookupError, TypeError, AttributeError):
+        return _quoted(json_value(text), release, options)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
         # Of vectors, of another version, or damaged; what is wrong may quote it.
         raise ConfigError("The --evaluation cannot be read", do=_REMEDY) from None
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -41,6 +43,8 @@ class BundleFiles:
     files: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     stamps: tuple[tuple[str, Stamp | None], ...] = ()
+    # SHA-256 in hex by name: the fingerprint says nothing of arrays that follow from the vectors.
+    hashes: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def send(cls, spark: SparkSession, embedding: Embedding) -> BundleFiles:
@@ -49,15 +53,24 @@ class BundleFiles:
         path = embedding.path.resolve()
         fingerprint = embedding.fingerprint
         parts = embedding.parts
+        hashes = tuple(sorted(embedding.manifest.files.items()))
         is_remote = not hasattr(spark, "sparkContext")  # the driver is at the server
         if not is_remote and (spark.sparkContext.master or "").split("[")[0] == "local":
             stamps = embedding.stamps if embedding.verified else ()
-            return cls(path=str(path), fingerprint=fingerprint, parts=parts, stamps=stamps)
+            return cls(
+                path=str(path), fingerprint=fingerprint, parts=parts, stamps=stamps, hashes=hashes
+            )
         files = [MANIFEST, *embedding.manifest.files]
         for part in parts:
             files += part.files
         files.sort()
-        bundle = cls(path=str(path), fingerprint=fingerprint, files=tuple(files), parts=parts)
+        bundle = cls(
+            path=str(path),
+            fingerprint=fingerprint,
+            files=tuple(files),
+            parts=parts,
+            hashes=hashes,
+        )
         if is_remote:
             bundle._send_to_server(spark)
         else:
@@ -113,13 +126,12 @@ class BundleFiles:
         if not self.files:
             return self._verified(Path(self.path))
         root = Path(tempfile.gettempdir(), f"dptext-spark-{os.getuid()}")
-        root.mkdir(mode=0o700, exist_ok=True)
-        if root.stat().st_uid != os.getuid() or root.is_symlink():
-            do = "Remove it, or set TMPDIR for the executors"
-            raise BundleError(f"The folder {root} belongs to another user", do=do)
+        with suppress(FileExistsError):  # of a file, which is refused next
+            root.mkdir(mode=0o700, exist_ok=True)
+        _check_own(root, stat.S_IFDIR)
         place = root / self.fingerprint
         with FileLock(f"{place}.lock"):
-            if not place.exists():
+            if not os.path.lexists(place):
                 with tempfile.TemporaryDirectory(dir=root) as scratch:
                     copy = Path(scratch, self.fingerprint)
                     self._receive(self.files, copy)
@@ -130,7 +142,14 @@ class BundleFiles:
             for part in self.parts:
                 self._receive(part.files, place)
         damaged = f"This host's copy of the embedding bundle, {place}, is damaged"
-        return self._verified(place, damaged, "Remove that folder: the next run makes it anew")
+        embedding = self._verified(place, damaged, "Remove that folder: the next run makes it anew")
+        # What another user owns may change after it was verified, and so may what a link leads to.
+        _check_own(root, stat.S_IFDIR)
+        _check_own(place, stat.S_IFDIR)
+        for name in self.files:
+            _check_own(place / name, stat.S_IFREG)
+        embedding.check_unchanged()
+        return embedding
 
     def _receive(self, names: Iterable[str], folder: Path) -> None:
         """Place files that Spark brought in a folder that lacks them, under their paths there."""
@@ -161,6 +180,12 @@ class BundleFiles:
                 got=f"fingerprint {embedding.fingerprint}",
                 do=_AGAIN,
             )
+        if self.hashes and {*self.hashes} != {*embedding.manifest.files.items()}:
+            raise BundleError(
+                "Files that follow from the bundle's vectors are not those of the driver",
+                got=str(folder),
+                do=_AGAIN,
+            )
         if self.files:
             damaged_parts = [part.name for part in self.parts if not part.is_whole(folder)]
             if damaged_parts:
@@ -170,6 +195,17 @@ class BundleFiles:
 
 # A task that looks at a sample comes before one that perturbs, in the same process.
 _opened = lru_cache(maxsize=1)(BundleFiles.open)
+
+
+def _check_own(path: Path, kind: int) -> None:
+    """Check that a file or a folder is the user's own, and no link."""
+    state = path.lstat()
+    if stat.S_IFMT(state.st_mode) != kind or state.st_uid != os.getuid():
+        raise BundleError(
+            f"{path}, of this host's copy of the embedding bundle, belongs to another user, or is "
+            "a symbolic link",
+            do="Remove it, or set TMPDIR for the executors",
+        )
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -13,14 +13,12 @@ times, and batches.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, Final, cast
-from urllib.parse import unquote
 
 import click
 from pyspark.sql import DataFrame
@@ -32,12 +30,13 @@ from dptext_spark.noise import NoiseKey
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.release import Release
 from dptext_spark.spark.failures import spark_errors
+from dptext_spark.tables.checkpoint import Checkpoint, digest
 from dptext_spark.tables.columns import LONGEST, MEDIAN, Worker
 from dptext_spark.tables.formats.files import FileFormat
 from dptext_spark.tables.formats.parquet import Parquet
 from dptext_spark.tables.partitioning import POSITION, Partitioning
 from dptext_spark.tables.run import TableRun
-from dptext_spark.tables.storage import LocalFiles, file_url, spark_log
+from dptext_spark.tables.storage import LocalFiles, file_url, warn_of_others
 from dptext_spark.tables.table import Reservation, Table
 
 # Options that change neither which words come out nor where; the bundle counts by its fingerprint,
@@ -51,9 +50,6 @@ _FREE_PAIRS: Final = ("compression=", "maxfilespertrigger=")
 CUT_OFF: Final = (
     "The Spark job failed; the output has the batches before, and the same command goes on"
 )
-_RECORD: Final = "dptext.json"
-_COUNTS: Final = "batches/*.json"
-_SIZES: Final = "sizes/*.json"
 _SHOWN: Final = 3
 
 
@@ -71,18 +67,19 @@ class GrowingTable(Table):
     def claim(self, release: Release, key: NoiseKey) -> None:
         """Check that the checkpoint is of this release; outside dry runs a new one becomes so."""
         _ = self.input.streamed()  # or refuse the input
-        record = f"{self._checkpoint}/{_RECORD}"
+        checkpoint = self._checkpoint
+        warn_of_others("the checkpoint", checkpoint.path)
         identity = json.loads(json.dumps(self._identity(release, key)))
-        if not self.storage.exists(record):
+        if not self.storage.exists(checkpoint.record):
             if not self.options.dry_run:
-                self._note(record, identity)
+                checkpoint.note(checkpoint.record, identity)
             return
-        earlier = json.loads(self.storage.read(record))
+        earlier = checkpoint.identity()
         names = sorted({*earlier, *identity})
         changed = [name for name in names if earlier.get(name) != identity.get(name)]
         if changed:
             raise ConfigError(
-                f"The checkpoint {self._checkpoint} is of a release with other options, key, "
+                f"The checkpoint {checkpoint.path} is of a release with other options, key, "
                 "bundle or columns",
                 got=", ".join(changed),
                 do="Go on with those it began with, or choose another --incremental and --output",
@@ -124,11 +121,6 @@ class GrowingTable(Table):
                 identity[name] = key.seal(value)
         return identity
 
-    def _note(self, path: str, value: dict[str, Any]) -> None:
-        """Write a file that is there whole or not at all."""
-        self.storage.write(f"{path}.part", json.dumps(value, indent=2) + "\n", private=True)
-        self.storage.rename(f"{path}.part", path)
-
     def sanitize(
         self, worker: Worker, partitioning: Partitioning, reservation: Reservation = nullcontext
     ) -> Mapping[str, Any]:
@@ -140,10 +132,11 @@ class GrowingTable(Table):
         """
         # Once: a run knows its files when it begins.
         recheck = lru_cache(self.input.source.recheck)
+        checkpoint = self._checkpoint
 
         @spark_errors(CUT_OFF)  # of what a batch meets the query's own error has the text alone
         def add(rows: DataFrame, number: int) -> None:
-            counts_path = f"{self._checkpoint}/batches/{number:06d}.json"
+            counts_path = checkpoint.counts_path(number)
             if self.storage.exists(counts_path):  # the run before was cut off just after
                 return
             recheck()
@@ -155,20 +148,19 @@ class GrowingTable(Table):
                 self._add_files(result, f"batch-{number:06d}")
                 counts = {name: count or 0 for name, count in observation.get.items()}
                 counts.pop(MEDIAN, None)
-                self._note(counts_path, counts)
+                checkpoint.note(counts_path, counts)
 
-        lock = f"{self._checkpoint}/lock"
-        with self.storage.locked(lock, "Another run works with this checkpoint"):
-            paths_before = self.storage.below(self._checkpoint, _COUNTS)
+        with self.storage.locked(checkpoint.lock, "Another run works with this checkpoint"):
+            paths_before = checkpoint.counts_paths
             query = self.input.streamed().positioned_rows.writeStream.foreachBatch(add)
-            query.option("checkpointLocation", f"{self._checkpoint}/stream")
+            query.option("checkpointLocation", checkpoint.stream)
             with progress(self.spark, "Sanitizing"):
                 query.trigger(availableNow=True).start().awaitTermination()
             self._note_sizes()
             sums = Counter({"rows": 0, "added_rows": 0})
             longest = 0
-            for path in self.storage.below(self._checkpoint, _COUNTS):
-                counts = json.loads(self.storage.read(path))
+            for path in checkpoint.counts_paths:
+                counts = checkpoint.counts(path)
                 longest = max(longest, counts.pop(LONGEST, 0))
                 sums.update(counts)
                 if path not in paths_before:
@@ -185,15 +177,15 @@ class GrowingTable(Table):
 
     def _check_added_files(self) -> None:
         """Refuse, or warn of, files of the output that have changed since, or are gone."""
-        added = self._added_files()
+        added = self._checkpoint.added_files()
         if not added:
             return
         files = self._files()
-        sizes = self._sizes()
+        sizes = self._checkpoint.sizes()
         faults = {"gone": sorted(added.keys() - files.keys()), "changed": list[str]()}
         for path in sorted(added.keys() & files.keys()):
             modified, size = files[path]
-            if modified != added[path] or size != sizes.get(_digest(path), size):
+            if modified != added[path] or size != sizes.get(digest(path), size):
                 faults["changed"].append(path)
         got = "; ".join(_named(kind, paths) for kind, paths in faults.items() if paths)
         if not got:
@@ -211,21 +203,6 @@ class GrowingTable(Table):
             "--output, which costs ε again for rows that changed",
         )
 
-    def _added_files(self) -> dict[str, int]:
-        """Return, by path, the modification times in milliseconds of files in the output."""
-        batches = self.storage.below(self._checkpoint, _COUNTS)
-        if not batches:
-            return {}
-        last = int(max(batches).rpartition("/")[2].partition(".")[0])
-        *_, offset = self.storage.read(f"{self._checkpoint}/stream/offsets/{last}").splitlines()
-        last_entry = json.loads(offset)["logOffset"]
-        entries = spark_log(self.storage, f"{self._checkpoint}/stream/sources/0")
-        return {
-            file_url(unquote(entry["path"])): entry["timestamp"]
-            for entry in entries
-            if entry["batchId"] <= last_entry
-        }
-
     def _files(self) -> dict[str, tuple[int, int]]:
         """Return, by path, modification times in milliseconds and sizes of files of the input."""
         if self.input.source.list_files is None:
@@ -237,18 +214,11 @@ class GrowingTable(Table):
         )
         return {file_url(path): (changed, size) for path, changed, size in rows}
 
-    def _sizes(self) -> dict[str, int]:
-        """Return, by digest of the path, the noted sizes of files as they were added."""
-        sizes = dict[str, int]()
-        for path in self.storage.below(self._checkpoint, _SIZES):
-            sizes.update(json.loads(self.storage.read(path)))
-        return sizes
-
     def _note_sizes(self) -> None:
         """Write down the sizes of files that were added since the last time, if unchanged."""
-        added = self._added_files()
-        noted = self._sizes()
-        new = [path for path in sorted(added) if _digest(path) not in noted]
+        added = self._checkpoint.added_files()
+        noted = self._checkpoint.sizes()
+        new = [path for path in sorted(added) if digest(path) not in noted]
         if not new:
             return
         files = self._files()
@@ -256,13 +226,12 @@ class GrowingTable(Table):
         for path in new:
             changed, size = files.get(path, (None, 0))
             if changed == added[path]:
-                sizes[_digest(path)] = size
-        number = len(self.storage.below(self._checkpoint, _SIZES))
-        self._note(f"{self._checkpoint}/sizes/{number:06d}.json", sizes)
+                sizes[digest(path)] = size
+        self._checkpoint.note_sizes(sizes)
 
     @property
-    def _checkpoint(self) -> str:
-        return _checkpoint(self.options)
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(path=_folder(self.options), storage=self.storage)
 
 
 class GrowingRun(TableRun):
@@ -274,33 +243,29 @@ class GrowingRun(TableRun):
     def check_free(self) -> None:
         """Refuse an output that is not the checkpoint's."""
         storage = self.places.storage
-        checkpoint = _checkpoint(self.options)
-        if not storage.sees(checkpoint):
+        checkpoint = Checkpoint(path=_folder(self.options), storage=storage)
+        self.check_targets()
+        if not storage.sees(checkpoint.path):
             return
-        if not storage.exists(f"{checkpoint}/{_RECORD}"):
+        if not storage.exists(checkpoint.record):
             super().check_free()
             return
         output = self.options.output
         is_gone = storage.sees(output) and not storage.exists(output)
-        if is_gone and storage.below(checkpoint, _COUNTS):
+        if is_gone and checkpoint.counts_paths:
             raise ConfigError(
                 f"The output {output}, to which new files are to be added, is gone",
-                do=f"Restore it, or also remove the checkpoint {checkpoint} to start again",
+                do=f"Restore it, or also remove the checkpoint {checkpoint.path} to start again",
             )
 
 
-def _checkpoint(options: PrivatizeOptions) -> str:
+def _folder(options: PrivatizeOptions) -> str:
     return str(options.incremental).rstrip("/")
 
 
 def _lines(pairs: Sequence[str]) -> str:
     """Return options of a reader or writer that decide which words come out or where."""
     return "\n".join(pair for pair in pairs if not pair.lower().startswith(_FREE_PAIRS))
-
-
-def _digest(path: str) -> str:
-    """Return the digest of a path: values of rows name the folders of a partitioned table."""
-    return hashlib.sha256(path.encode()).hexdigest()
 
 
 def _named(kind: str, paths: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ from dptext_spark.spark.session import is_connect
 from dptext_spark.tables.fingerprints import LINES, fingerprint_batches, measures
 from dptext_spark.tables.ledger_comparison import compare, exposed_by_row
 from dptext_spark.tables.ledger_folder import LedgerFolder
-from dptext_spark.tables.storage import literal
+from dptext_spark.tables.storage import literal, warn_of_others
 from dptext_spark.version import __version__
 
 if TYPE_CHECKING:  # workers import this module, and need neither
@@ -86,6 +86,7 @@ class LedgerRun:
                 fingerprint_batches, key.derive(b"ledger"), sanitizer, table.input.fields
             )
         self._exposed: dict[str, None] = {}  # of all batches: the first exposes it
+        warn_of_others("the ledger", self.folder.path)
         self._check(self.folder.read())
         if is_connect(table.spark):
             self.folder.check_seen(table.spark)

@@ -17,7 +17,7 @@ from dptext_spark.options import CalibrateOptions, EstimateOptions, EvaluateOpti
 from dptext_spark.report.facts import Facts, Report, versions
 from dptext_spark.report.text import missing_library
 from dptext_spark.tables.output import whole_table
-from dptext_spark.tables.storage import LocalFiles, Storage
+from dptext_spark.tables.storage import LocalFiles, Storage, check_target
 
 ResultOptions: TypeAlias = CalibrateOptions | EstimateOptions | EvaluateOptions
 
@@ -30,6 +30,7 @@ def check_free(storage: LocalFiles, options: ResultOptions, file: str) -> None:
     place = options.output.rstrip("/")
     what = file.removesuffix(".json")
     if not (storage.sees(place) and storage.exists(place)):
+        check_target(place)
         return
     if not storage.exists(f"{place}/{file}"):
         raise ConfigError(

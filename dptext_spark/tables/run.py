@@ -18,7 +18,12 @@ from dptext_spark.tables.input_table import InputTable, input_format
 from dptext_spark.tables.output_table import OutputTable
 from dptext_spark.tables.places import INPUT, OUTPUT, Places
 from dptext_spark.tables.source import own_session
-from dptext_spark.tables.storage import is_partition, local_path
+from dptext_spark.tables.storage import (
+    check_private_folder,
+    check_target,
+    is_partition,
+    local_path,
+)
 from dptext_spark.tables.table import Table
 
 
@@ -61,6 +66,7 @@ class TableRun:
         """Refuse to replace what exists, unless told to: the output before its reports."""
         storage = self.places.storage
         self.written.check_place(storage)
+        self.check_targets()
         if self.options.mode != "error":
             return
         for what, path in self.options.files:
@@ -69,6 +75,15 @@ class TableRun:
                     f"The {what.lower()} {path} exists",
                     do="Choose another place with --reports, or replace it with --mode overwrite",
                 )
+
+    def check_targets(self) -> None:
+        """Refuse reports that would be written elsewhere, or into another user's private folder."""
+        paths = [path for _, path in self.options.files]
+        for path in filter(self.places.storage.sees, paths):
+            check_target(path)
+        private = self.options.beside("private")
+        if self.places.storage.sees(private):
+            check_private_folder(private)
 
     def check_columns(self) -> None:
         """Refuse, before Spark starts, columns that the input lacks."""

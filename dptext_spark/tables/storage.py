@@ -10,10 +10,12 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
@@ -26,7 +28,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from dptext_spark.bars import tell
 from dptext_spark.errors import ConfigError, JobError
+from dptext_spark.parsing import json_value
 from dptext_spark.spark import USER_SETTINGS, java
 from dptext_spark.spark.failures import condition
 from dptext_spark.spark.java import has_ended, java_class
@@ -34,6 +38,7 @@ from dptext_spark.spark.java import has_ended, java_class
 NO_FILE: Final = "no such file"
 LOCAL_URL: Final = ("^file:/+", "file:/")
 """Spark writes the URL of a local file in two ways: a pattern, and the one way to write it."""
+_NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 # Any of them may say that a path without a scheme lies in HDFS.
 _CONFIGURING: Final = (
     *("HADOOP_CONF_DIR", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR"),
@@ -169,6 +174,58 @@ def file_url(url: str) -> str:
     return re.sub(*LOCAL_URL, url)
 
 
+def check_target(path: str) -> None:
+    """Refuse to write through a symbolic link of this machine: anybody may have put it there."""
+    place = local_path(path)
+    if place is not None and os.path.islink(place):
+        raise ConfigError(
+            f"{path} is a symbolic link, and would lead what is written to another place",
+            got=os.path.realpath(place),
+            do="Remove it, or give the path that it leads to",
+        )
+
+
+def check_private_folder(path: str) -> None:
+    """Refuse a folder for private files that is a link, or that another user has."""
+    check_target(path)
+    owner = foreign_owner(path)
+    if owner is not None:
+        raise ConfigError(
+            f"The folder {path} is for private files, and belongs to another user",
+            allowed="a folder of the user who runs the job, or none yet",
+            got=f"user id {owner}",
+            do="Remove it, or choose another place",
+        )
+
+
+def warn_of_others(what: str, path: str) -> None:
+    """Warn where another user can change a folder whose content a run has to believe."""
+    place = local_path(path)
+    owner = foreign_owner(path)
+    who = f"user id {owner}"
+    if owner is None:
+        with suppress(OSError):
+            mode = os.stat(place or "").st_mode
+            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                owner = -1
+                who = "every user of this machine"
+    if owner is not None:
+        tell(
+            f"Warning, for those who run the job: {who} can change {what} {path}. Nothing shows "
+            "what is removed from it"
+        )
+
+
+def foreign_owner(path: str) -> int | None:
+    """Return the user id of a file's owner who is neither root nor the user; None for all else."""
+    place = local_path(path)
+    with suppress(OSError):
+        owner = os.stat(place or "").st_uid
+        if owner not in (0, os.geteuid()):
+            return owner
+    return None
+
+
 class LocalFiles:
     """What is asked of paths, answered for this machine without a JVM; nothing off it exists.
 
@@ -244,12 +301,18 @@ class LocalFiles:
 
         One that is ``private`` is its owner's alone, where the file system knows of owners.
         """
+        check_target(path)
         place = Path(local_path(path) or path)
         place.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | _NO_LINK
+        mode = 0o666
         if private:
             place.unlink(missing_ok=True)  # it may be readable by others
-            place.touch(mode=0o600)
-        place.write_text(text, encoding="utf-8")
+            flags |= os.O_EXCL
+            mode = 0o600
+        with open(os.open(place, flags, mode), "wb") as file:
+            file.truncate()
+            file.write(text.encode())
 
     def make_folder(self, path: str, *, private: bool = False) -> None:
         """Make a folder, and those above it, unless it is there.
@@ -259,6 +322,8 @@ class LocalFiles:
         place = Path(local_path(path) or path)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
+        if private:
+            check_private_folder(path)
 
     def rename(self, source: str, target: str) -> None:
         """Rename; the target must not exist."""
@@ -275,7 +340,12 @@ class LocalFiles:
         Raises:
             JobError: Another process has it; the message is ``taken``.
         """
-        with open(local_path(path) or path, "w") as file:
+        check_target(path)
+        try:
+            descriptor = os.open(local_path(path) or path, os.O_RDWR | os.O_CREAT | _NO_LINK, 0o666)
+        except OSError as error:
+            raise _closed_lock(path, str(error.strerror)) from None
+        with open(descriptor, "w") as file:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Java does
             except (BlockingIOError, PermissionError):
@@ -283,6 +353,14 @@ class LocalFiles:
             except OSError:
                 pass  # a volume without locks
             yield
+
+
+def _closed_lock(path: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"The lock {path} cannot be opened",
+        got=why,
+        do="Remove it if another user put it there, and no run is at work",
+    )
 
 
 def spark_log(storage: LocalFiles, folder: str) -> list[dict[str, Any]]:
@@ -298,9 +376,24 @@ def spark_log(storage: LocalFiles, folder: str) -> list[dict[str, Any]]:
     entries = list[dict[str, Any]]()
     for batch, path in sorted(batches.items()):
         if batch >= newest_summary:
-            _version, *lines = storage.read(path).splitlines()
-            entries += map(json.loads, lines)
+            _version, *lines = storage.read(path).splitlines() or [""]
+            entries += map(partial(_log_entry, path), lines)
     return entries
+
+
+def _log_entry(log: str, line: str) -> dict[str, Any]:
+    """Read a line of such a log: it names a file, and has more."""
+    try:
+        entry = json_value(line)
+    except ValueError:
+        entry = None
+    if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
+        raise ConfigError(
+            "The account that Spark keeps of a stream's files is damaged",
+            got=log,
+            do="Restore it from a copy",
+        )
+    return entry
 
 
 def _paths(statuses: Iterable[Any]) -> list[str]:
@@ -472,9 +565,11 @@ class Storage(LocalFiles):
 
     def make_folder(self, path: str, *, private: bool = False) -> None:
         system, place = self._at(path)
-        private &= not system.exists(place)
+        is_new = not system.exists(place)
         system.mkdirs(place)
-        if private:  # after it: mkdirs() with a mode would give it to new folders above, too
+        if private and not is_new:
+            check_private_folder(path)
+        elif private:  # after it: mkdirs() with a mode would give it to new folders above, too
             system.setPermission(place, self._permission("700"))
 
     def rename(self, source: str, target: str) -> None:
@@ -491,7 +586,12 @@ class Storage(LocalFiles):
             return bytes(stream.readAllBytes())
 
     def write(self, path: str, text: str, *, private: bool = False) -> None:
+        check_target(path)
         system, place = self._at(path)
+        uri = place.toUri()
+        if private and uri.getScheme() == "file":
+            super().write(uri.getPath(), text, private=True)
+            return
         stream = system.create(place, True)
         if private:  # before anything is in it
             system.setPermission(place, self._permission("600"))
@@ -523,10 +623,14 @@ class Storage(LocalFiles):
         if uri.getScheme() != "file":
             yield
             return
+        check_target(path)
         # Of the JVM and not of Python: its threads may outlive a killed Python process for a
         # moment.
         files = java_class(self._jvm, "java.io.RandomAccessFile")
-        channel = files(uri.getPath(), "rw").getChannel()
+        try:
+            channel = files(uri.getPath(), "rw").getChannel()
+        except Py4JJavaError as error:
+            raise _closed_lock(path, condition(error)) from None
         try:
             if channel.tryLock() is None:
                 raise JobError(taken, got=path, do="Wait until it has ended")

@@ -371,3 +371,38 @@ def test_the_remedy_for_a_column_that_counts_as_renamed_is_said():
         cost(WHOLE, terms=terms(columns=("Body",)), costliest=Decimal(10))
     with pytest.raises(ConfigError, match=r"or lower --epsilon\.$"):
         cost(WHOLE, costliest=Decimal(10))
+
+
+LIES = [
+    ("rows", {"new": 3}),
+    ("rows", {"new": 3, "equal": 0, "changed": 0, "free": 0, "more": 1}),
+    ("rows", {"new": -3, "equal": 0, "changed": 0, "free": 0}),
+    ("total", "1E+999999"),
+    ("total", "1E-999999"),
+    ("total", "NaN"),
+    ("number", 2**63),
+    ("fingerprints", {"zebulon": 3}),
+    ("distances", {"nearest": -1.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), LIES, ids=str)
+def test_events_that_lie_are_damage(name, value):
+    """Rejects a seal that anybody can compute: sums that overflow, counts that are missing."""
+    facts = WHOLE.model_dump(mode="json")
+    if name == "distances":
+        facts["terms"][name] = value
+    else:
+        facts[name] = value
+    with pytest.raises(ConfigError, match="The ledger is damaged") as caught:
+        Ledger.from_events([facts])
+    assert "zebulon" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change", [{"dimension": "x"}, {"dimension": 0}, {"dimension": 2.5}, {"epsilon": -1.0}], ids=str
+)
+def test_a_law_that_lies_is_none(change):
+    """Rejects a bound that is computed from anything."""
+    loss = recorded(SphericalLaplace(dimension=50, epsilon=10.0)) | change
+    assert law_of(terms(loss=loss)) is None

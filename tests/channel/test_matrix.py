@@ -159,3 +159,20 @@ def test_small_channels_have_more_points(monkeypatch, space, words, outputs, poi
     monkeypatch.setattr(MatrixSource, "_guesser", True)
     large = replace(source, prior=prior, search=ExactSearch(release_words=outputs))
     assert points * outputs <= large.points < points * outputs + 2048
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x05\x06" + bytes(18), np.ones((10, 8)), 3 * np.ones((10, 8), "f4")]
+)
+def test_a_file_that_is_no_matrix_is_made_anew(space, tmp_path, content):
+    """Rejects a planted or damaged file, whose shape or numbers no channel has."""
+    source = source_of(space, Exponential(epsilon=2.0))
+    first, _ = source.matrix(tmp_path)
+    right = np.array(first.table)
+    (path,) = tmp_path.iterdir()
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        np.save(path, content)
+    again, was_read = source.matrix(tmp_path)
+    assert not was_read and np.array_equal(again.table, right)

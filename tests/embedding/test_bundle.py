@@ -112,7 +112,7 @@ def test_an_array_of_another_type_or_shape_is_found(any_bundle):
 def test_words_that_disagree_with_the_manifest_are_found(bundle):
     original = (bundle / "manifest.json").read_bytes()
     for changes, message in [
-        ({"words": 6}, "length"),
+        ({"words": 8}, "length"),
         ({"releasable": 3}, "releasable words"),
         ({"normalization": "unit"}, "fingerprint does not belong"),
         ({"fingerprint": "0" * 64}, "fingerprint does not belong"),
@@ -231,4 +231,105 @@ def test_only_parts_without_files_do_without_a_folder(bundle):
     assert opened.parts == ()
     part = opened.keep("constant", {"constant": 1.5})
     assert pickle.loads(pickle.dumps(opened)).part("constant") == part
+    assert Embedding.open(bundle).part("constant") is None
+
+
+LIES = [
+    {"words": "9"},
+    {"words": 10**18},
+    {"words": -1},
+    {"releasable": 10},
+    {"releasable": 1},
+    {"releasable": True},
+    {"unmatchable": -1},
+    {"unmatchable_releasable": 1},
+    {"dimension": 0},
+    {"dimension": None},
+    {"geometry": []},
+    {"geometry": "flat"},
+    {"files": []},
+    {"files": {}},
+    {"files": {"../words.parquet": "0"}},
+    {"fingerprint": 5},
+    {"zebulon": 1},
+]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=str)
+def test_a_manifest_that_lies_is_refused(bundle, lie):
+    """Rejects a seal that anybody can compute taken for what a bundle says."""
+    resealed(bundle, **lie)
+    for verify in (True, False):
+        with pytest.raises(BundleError, match="damaged") as caught:
+            Embedding.open(bundle, verify=verify)
+        assert "zebulon" not in str(caught.value)
+
+
+def archive(file):
+    with file.open("wb") as opened:
+        np.savez(opened, a=np.zeros(3))
+
+
+def broken_header(file):
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b"(", b"'", 1))
+
+
+def not_a_number(file):
+    array = np.load(file)
+    array.flat[0] = np.nan
+    np.save(file, array)
+
+
+@pytest.mark.parametrize("change", [archive, broken_header, not_a_number])
+def test_arrays_that_lie_are_refused_though_their_hashes_fit(any_bundle, change):
+    """Rejects a file of several arrays, NumPy's own errors, and a word that no search can place."""
+    opened = Embedding.open(any_bundle)
+    for name in opened.space.arrays(opened.manifest.precision):
+        file = any_bundle / f"{name}.npy"
+        right = file.read_bytes()
+        manifest = (any_bundle / "manifest.json").read_bytes()
+        change(file)
+        files = json.loads(manifest)["files"] | {file.name: file_sha256(file)}
+        resealed(any_bundle, files=files)
+        with pytest.raises(BundleError, match="damaged"):
+            Embedding.open(any_bundle)
+        file.write_bytes(right)
+        (any_bundle / "manifest.json").write_bytes(manifest)
+
+
+def test_words_that_are_no_text_are_refused(bundle):
+    """Rejects Arrow's reader, which takes any bytes for a text until somebody reads it."""
+    table = pq.read_table(bundle / "words.parquet")
+    words = table["word"].combine_chunks().cast(pa.binary()).to_pylist()
+    words[0] = b"\xffzebulon"
+    array = pa.array(words, pa.binary())
+    array = pa.StringArray.from_buffers(len(array), *array.buffers()[1:])
+    changed = table.set_column(0, table.schema.field(0), array)
+    pq.write_table(changed, bundle / "words.parquet")
+    with pytest.raises(BundleError, match="not valid UTF-8") as caught:
+        Embedding.open(bundle, verify=False)
+    assert "zebulon" not in str(caught.value)
+
+
+def test_a_folder_in_place_of_a_file_is_refused(bundle):
+    (bundle / "half_norms.npy").unlink()
+    (bundle / "half_norms.npy").mkdir()
+    with pytest.raises(BundleError, match="lacks half_norms"):
+        Embedding.open(bundle)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"files": {"../../a.npy": "0"}}, {"files": []}, {"values": None}, {"name": 5}],
+    ids=str,
+)
+def test_records_of_parts_that_lie_are_none(bundle, changes):
+    """Rejects a path that leads out of the bundle, and errors of whatever else is there."""
+    opened = Embedding.open(bundle)
+    opened.keep("constant", {"constant": 1.5})
+    file = bundle / "parts" / "constant.json"
+    entries = json.loads(file.read_bytes()) | changes
+    entries.pop("sha256")
+    file.write_bytes(sealed(entries))
     assert Embedding.open(bundle).part("constant") is None

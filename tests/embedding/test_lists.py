@@ -1,5 +1,6 @@
 """Inverted lists: made the same each time, whole or not at all, every word in one of them."""
 
+import json
 import os
 import pickle
 import shutil
@@ -12,6 +13,7 @@ from dptext_spark.embedding import lists as module
 from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.embedding.lists import InvertedLists, index_lists, list_counts, make_lists
 from dptext_spark.errors import BundleError, ConfigError
+from dptext_spark.sealing import file_sha256, sealed
 from tests.helpers import worlds
 from tests.helpers.bundles import content_of
 
@@ -107,3 +109,43 @@ def test_an_index_that_changes_while_it_is_in_use_is_refused(bundle, adopted):
     shutil.copy(file.with_suffix(".old"), file)
     with pytest.raises(BundleError, match=r"changed while it was in use.*parts"):
         used.check_unchanged()
+
+
+def lie(bundle, name, change):
+    """Change an array of the lists, with a record that fits it."""
+    parts = bundle.path / "parts"
+    file = parts / f"ivf-8.{name}.npy"
+    np.save(file, change(np.load(file)))
+    entries = json.loads((parts / "ivf-8.json").read_bytes())
+    entries.pop("sha256")
+    entries["files"][f"{name}.npy"] = file_sha256(file)
+    (parts / "ivf-8.json").write_bytes(sealed(entries))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("starts", lambda starts: starts[:-1]),
+        ("starts", lambda starts: starts + 1),
+        ("starts", lambda starts: starts[::-1]),
+        ("rows", lambda rows: rows + 1),
+        ("rows", np.zeros_like),
+        ("rows", lambda rows: rows.astype("<i8")),
+        ("rows", lambda rows: rows[::-1]),
+        ("vectors", lambda vectors: vectors[:, :-1]),
+        ("centroids", lambda centroids: centroids * np.float32(np.nan)),
+        ("half_norms", lambda norms: -norms),
+    ],
+)
+def test_lists_that_lie_are_refused(bundle, name, change):
+    """Rejects indexes out of range, and words that no search finds, where hashes fit."""
+    make_lists(bundle, 8)
+    lie(bundle, name, change)
+    with pytest.raises(BundleError, match=r"ivf-8.* is damaged"):
+        InvertedLists.open(Embedding.open(bundle.path), 8)
+
+
+def test_a_record_whose_name_is_no_number_is_no_index(bundle):
+    make_lists(bundle, 8)
+    (bundle.path / "parts" / "ivf-x.json").write_text("{}")
+    assert list_counts(Embedding.open(bundle.path)) == [8]

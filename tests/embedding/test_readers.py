@@ -1,10 +1,13 @@
 """Readers of embedding sources: every format, every fault with its place, and never a word in a message."""
 
+import errno
 import gzip
 import hashlib
 import io
 import re
 import traceback
+import zipfile
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -266,3 +269,36 @@ def test_faults_of_options(tmp_path, monkeypatch):
         readers, "_LONGEST_LINE", 1000
     )  # a line without end does not fill the memory
     assert "line 2: the line is too long" in fault(path)
+
+
+def test_a_zip_whose_places_lie_is_damaged(tmp_path):
+    """Rejects an error of the system about a place before the file's start."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.writestr("glove.txt", text_of(WORDS, VECTORS))
+    content = archive.getvalue()
+    place = content.rindex(b"PK\5\6") + 16
+    path = tmp_path / "glove.zip"
+    path.write_bytes(content[:place] + b"\xff\xff\xff\x7f" + content[place + 4 :])
+    with pytest.raises(BundleError, match="cut short or damaged"):
+        list(open_source(path, "text"))
+
+
+def test_a_header_that_is_no_python_is_damaged(tmp_path):
+    """Rejects an error of NumPy's tokenizer."""
+    np.save(tmp_path / "vectors.npy", VECTORS)
+    content = (tmp_path / "vectors.npy").read_bytes()
+    (tmp_path / "vectors.npy").write_bytes(content.replace(b"(", b"'", 1))
+    (tmp_path / "vocab.txt").write_text("a\n" * len(WORDS))
+    with pytest.raises(BundleError, match=r"not a complete \.npy file"):
+        list(open_source(tmp_path / "vectors.npy"))
+
+
+def test_a_disk_that_fails_is_no_damage(tmp_path, monkeypatch):
+    """Rejects a trace, and "fetch the file again"."""
+    (tmp_path / "glove.txt").write_bytes(text_of(WORDS, VECTORS))
+    source = open_source(tmp_path / "glove.txt")
+    failure = OSError(errno.EIO, "Input/output error")
+    monkeypatch.setattr(readers, "_decompressed", Mock(side_effect=failure))
+    with pytest.raises(BundleError, match=r"cannot be read\. Got: .*Input/output error"):
+        list(source)

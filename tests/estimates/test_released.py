@@ -136,3 +136,22 @@ def test_what_cannot_be_inverted_is_refused_by_name(small, plane):
     for text, bundle, column, message in cases:
         with pytest.raises(ConfigError, match=re.escape(message)):
             ReleasedColumn.read(text, bundle, column)
+
+
+@pytest.mark.parametrize(
+    ("names", "value"),
+    [
+        (("options",), 5),
+        (("options", "text"), 5),
+        (("options", "mechanism"), [1]),
+        (("options", "epsilon"), [1]),
+        (("embedding", "fingerprint"), 5),
+        (("embedding", "release_words"), "zebulon"),
+    ],
+)
+def test_a_report_of_another_form_is_refused(small, names, value):
+    """Rejects errors of whatever another form leads to, which may quote it."""
+    release = Release.open(embedding=small, mechanism=Laplace(epsilon=4.0))
+    with pytest.raises(ConfigError) as caught:
+        ReleasedColumn.read(changed(report_of(release), *names, value=value), small, "text")
+    assert "zebulon" not in str(caught.value)

@@ -12,7 +12,7 @@ from scipy import stats
 
 from dptext_spark.accounting.resolution import rounded_vector_distance
 from dptext_spark.embedding.bundle import Embedding
-from dptext_spark.errors import ConfigError
+from dptext_spark.errors import BundleError, ConfigError
 from dptext_spark.geometry.projection import (
     PublicProjection,
     gaussian_projection,
@@ -314,3 +314,17 @@ def test_words_on_main_axes(small):
     for wrong in ("", ",dimension=10,sensitivity=paper"):
         with pytest.raises(ConfigError, match="needs"):
             mechanism(f"projection:projection=main-axes{wrong}", epsilon=4.0)
+
+
+@pytest.mark.parametrize("constant", [0.01, float("inf"), "1.0", None])
+def test_a_planted_constant_is_refused(tmp_path, constant):
+    """Rejects less noise than is proven, because somebody wrote a smaller constant."""
+    bundle = worlds.build(tmp_path, worlds.uneven(60, 8))
+    projection = PublicProjection(gaussian_projection(0, 4, 8))
+    right = vocabulary_stretch(bundle, projection)
+    (record,) = (bundle.path / "parts").iterdir()
+    assert vocabulary_stretch(Embedding.open(bundle.path), projection) == right
+    again = Embedding.open(bundle.path)
+    again.keep(record.stem, {"constant": constant})
+    with pytest.raises(BundleError, match="stretched more than its constant says"):
+        vocabulary_stretch(Embedding.open(bundle.path), projection)

@@ -1,13 +1,18 @@
 """Codes of words: made once, with the bundle or in memory, and not at all where nothing can hold them."""
 
 import errno
+import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
+from filelock import FileLock
 
 from dptext_spark.embedding.bundle import PARTS, Embedding
+from dptext_spark.errors import BundleError
 from dptext_spark.geometry.ball import lorentz
+from dptext_spark.sealing import file_sha256, sealed
 from dptext_spark.search import code_files, kernel
 from dptext_spark.search.codes import CodedWords
 from dptext_spark.search.exact import ExactSearch
@@ -86,3 +91,43 @@ def test_a_bundle_of_the_ball_has_codes_of_its_form(fresh, tmp_path):
         shutil.rmtree(bundle.path / PARTS, ignore_errors=True)
         (bundle.path / PARTS).write_text("a file where the folder would be")
         bundle = Embedding.open(bundle.path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("words", np.zeros_like),
+        ("words", lambda words: words[:-1]),
+        ("tiles", lambda tiles: tiles * np.nan),
+        ("codes", lambda codes: codes.astype(np.int8)),
+        ("unit", lambda unit: -unit),
+        ("zero", lambda zero: zero + 1),
+    ],
+)
+def test_codes_that_lie_are_refused(fresh, tmp_path, name, change):
+    """Rejects words out of range and wrong bounds, where hashes fit."""
+    bundle = worlds.build(tmp_path, near_ties(900, 6))
+    ExactSearch.over(bundle).of_words(bundle)
+    (record,) = (bundle.path / PARTS).glob("codes-*.json")
+    entries = json.loads(record.read_bytes())
+    entries.pop("sha256")
+    file = bundle.path / PARTS / f"{record.stem}.{name}.npy"
+    if file.exists():
+        np.save(file, change(np.load(file)))
+        entries["files"][f"{name}.npy"] = file_sha256(file)
+    else:
+        entries["values"][name] = change(entries["values"][name])
+    record.write_bytes(sealed(entries))
+    again = Embedding.open(bundle.path)
+    with pytest.raises(BundleError, match=r"codes-.* is damaged"):
+        ExactSearch.over(again).of_words(again)
+
+
+def test_a_lock_that_somebody_holds_for_ever_costs_the_file_alone(fresh, tmp_path):
+    """Rejects a run that waits without end: whoever may read the lock's file can hold it."""
+    bundle = worlds.build(tmp_path, near_ties(900, 6))
+    (bundle.path / PARTS).mkdir()
+    fresh.setattr(code_files, "_PATIENCE", 0.0)
+    with FileLock(bundle.path / PARTS / "codes.lock"):
+        assert ExactSearch.over(bundle).of_words(bundle).coarse is not None
+    assert not [*(bundle.path / PARTS).glob("codes-*")]

@@ -227,3 +227,41 @@ def test_a_job_finds_what_the_lists_have(dptext, tmp_path):
     report = json.loads((tmp_path / "out.release.json").read_text())
     assert report["search"] == "ivf, 2 of 16 lists" and report["recall"]["probes"] == 2
     assert "Search ivf looks at 2 of 16 lists" in result.output
+
+
+def test_a_copy_that_is_not_the_users_own_is_refused(sent, place, tmp_path, monkeypatch):
+    """Rejects a link in its place, a file in the folder's, and files that another user can change."""
+    sent.open()
+    place.rename(tmp_path / "theirs")
+    for target in (tmp_path / "theirs", tmp_path / "nowhere"):
+        place.symlink_to(target)
+        with pytest.raises(BundleError, match="host's copy of the embedding bundle"):
+            sent.open()
+        place.unlink()
+    (tmp_path / "theirs").rename(place)
+    lstat = Path.lstat
+
+    def given_away(path):
+        state = lstat(path)
+        if path.name != "half_norms.npy":
+            return state
+        return SimpleNamespace(st_mode=state.st_mode, st_uid=state.st_uid + 1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "lstat", given_away)
+        with pytest.raises(BundleError, match=r"half_norms\.npy.*belongs to another user"):
+            sent.open()
+    sent.open()
+    place.parent.rename(tmp_path / "moved")
+    place.parent.write_text("")
+    with pytest.raises(BundleError, match="belongs to another user, or is a symbolic link"):
+        sent.open()
+
+
+def test_arrays_that_follow_from_the_vectors_are_the_drivers(sent, ring, received):
+    """Rejects a smaller covariance under the same fingerprint, with a manifest that fits it."""
+    hashes = tuple(sorted(ring.manifest.files.items()))
+    dataclasses.replace(sent, hashes=hashes).open()
+    others = tuple((name, "0" * 64 if "covariance" in name else sha) for name, sha in hashes)
+    with pytest.raises(BundleError, match="not those of the driver"):
+        dataclasses.replace(sent, hashes=others).open()

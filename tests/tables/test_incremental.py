@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dptext_spark.errors import ConfigError, InputError, JobError
-from dptext_spark.tables.incremental import GrowingTable
+from dptext_spark.tables.checkpoint import Checkpoint
 from tests.helpers.cluster import write_key
 from tests.helpers.tables import hashes, run_table, spark_settings, texts, write_table
 
@@ -116,7 +116,7 @@ def test_a_batch_that_was_written_and_not_noted_is_written_anew(
     """Rejects files whose names do not show their batch: rows would come twice."""
     for number, place in enumerate(["dt=a b", "dt=%2Fé"]):
         add_file(number, folder=place)
-    note = GrowingTable._note
+    note = Checkpoint.note
 
     def not_noted(table, path, value):
         if "/batches/" in path:
@@ -124,7 +124,7 @@ def test_a_batch_that_was_written_and_not_noted_is_written_anew(
         note(table, path, value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(GrowingTable, "_note", not_noted)
+        patch.setattr(Checkpoint, "note", not_noted)
         with pytest.raises(JobError):
             grow(keep=["id", "dt"])
     # A kill before that leaves the files of finished tasks as well, which the next commit would add.
@@ -238,7 +238,7 @@ def test_files_that_were_added_and_have_changed_or_are_gone(grow, add_file, tmp_
 def test_files_that_no_finished_batch_has_may_change(grow, add_file, tmp_path, monkeypatch):
     """Rejects a refusal where the batch of the file is written anew, as Spark has its time already."""
     add_file(0)
-    note = GrowingTable._note
+    note = Checkpoint.note
 
     def not_noted(table, path, value):
         if "/batches/" in path:
@@ -246,7 +246,7 @@ def test_files_that_no_finished_batch_has_may_change(grow, add_file, tmp_path, m
         note(table, path, value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(GrowingTable, "_note", not_noted)
+        patch.setattr(Checkpoint, "note", not_noted)
         with pytest.raises(JobError):
             grow()
     add_file(0, "w05")

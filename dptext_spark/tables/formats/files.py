@@ -36,6 +36,7 @@ from dptext_spark.tables.storage import (
     LocalFiles,
     Storage,
     cause,
+    check_target,
     columns_in_both,
     literal,
     partition_columns,
@@ -248,6 +249,8 @@ class FileFormat(Format):
         if not storage.sees(self.place):
             return
         check_accounts(storage, "output", [self.place])
+        if not storage.exists(self.place):
+            check_target(self.place)
         exists = storage.exists(self.place)
         overwrite = self.mode == "overwrite"
         if exists and not overwrite:

@@ -8,7 +8,6 @@ name where a run asks for it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -35,6 +34,7 @@ from pyspark.sql.types import (
 )
 
 from dptext_spark.errors import InputError
+from dptext_spark.parsing import json_value
 from dptext_spark.spark.failures import condition, failing, path_of_url, two_types
 from dptext_spark.tables.columns import TableColumns, absent_columns
 from dptext_spark.tables.fields import quoted
@@ -209,18 +209,32 @@ def _types(storage: Storage, read_as: Mapping[Any, Any], file: str) -> dict[str,
     """Read each column's type in a file's footer; ``read_as`` maps types to those Spark reads."""
     try:
         footer = storage.footer(file)
+        schema = footer.schema_arrow
     except pa.ArrowInvalid:  # a file of no bytes, which Spark passes over
         return {}
-    schema = footer.schema_arrow
-    spark_schema = (schema.metadata or {}).get(_SPARK_SCHEMA)
-    if spark_schema:
-        fields = StructType.fromJson(json.loads(spark_schema))
-        return {f.name: _Type(f.dataType, f.dataType.simpleString()) for f in fields}
+    except (OSError, pa.ArrowException):  # what Arrow says may quote it
+        raise InputError(
+            "A file of the input has a damaged footer",
+            got=path_of_url(file),
+            do="Write it again, or restore it from a copy",
+        ) from None
+    spark_types = _spark_types((schema.metadata or {}).get(_SPARK_SCHEMA))
+    if spark_types:
+        return spark_types
     leaves = {}
     for i in range(len(footer.schema.names)):
         leaf = footer.schema.column(i)
         leaves[leaf.path] = leaf
     return {field.name: _type(field.type, leaves.get(field.name), read_as) for field in schema}
+
+
+def _spark_types(schema: bytes | None) -> dict[str, _Type]:
+    """Read the schema that Spark writes; of one that it cannot read it takes no notice either."""
+    try:
+        fields = StructType.fromJson(json_value(schema or b"{}"))
+        return {f.name: _Type(f.dataType, f.dataType.simpleString()) for f in fields}
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError, PySparkException):
+        return {}
 
 
 def _type(kind: pa.DataType, leaf: pq.ColumnSchema | None, read_as: Mapping[Any, Any]) -> _Type:

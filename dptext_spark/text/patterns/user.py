@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -35,6 +34,7 @@ from pydantic_core.core_schema import (
 )
 
 from dptext_spark.errors import ConfigError, nearest
+from dptext_spark.parsing import toml_table
 from dptext_spark.text.patterns.forms import canonical
 from dptext_spark.text.patterns.names import MARKS
 from dptext_spark.text.patterns.numbers import is_luhn
@@ -127,7 +127,7 @@ class UserPatterns:
     def read(cls, path: Path, known: tuple[str, ...]) -> Self:
         """Read a file, and check it; no type may have one of the ``known`` names."""
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
+            table = toml_table(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError(
                 f"The file of patterns cannot be read: {error.strerror}", got=str(path)

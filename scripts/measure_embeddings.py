@@ -58,9 +58,9 @@ def rate(embedding: Embedding, mechanism: Mechanism, rows: list[str]) -> float:
     while True:
         part = rows[:count]
         ids = list(range(len(part)))
-        taken = seconds(partial(sanitizer.sanitize, part, ids, column="text"))
-        if taken > ENOUGH or count >= len(rows):
-            return len(part) * LENGTH / taken
+        spent = seconds(partial(sanitizer.sanitize, part, ids, column="text"))
+        if spent > ENOUGH or count >= len(rows):
+            return len(part) * LENGTH / spent
         count *= 4
 
 

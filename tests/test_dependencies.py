@@ -7,6 +7,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from trove_classifiers import deprecated_classifiers
 
 import dptext_spark
 
@@ -94,3 +98,41 @@ def test_a_lock_has_what_is_declared(lock, needed):
     assert needed <= names
     if lock == "cluster":
         assert not names & (EXTRAS["local"] - ALWAYS)
+
+
+def locked_versions(lock):
+    """The versions of a lock, by names as an index has them."""
+    text = (PACKAGE.parent / "requirements" / f"{lock}.txt").read_text(encoding="utf-8")
+    pairs = re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE)
+    return {canonicalize_name(name): Version(version) for name, version in pairs}
+
+
+OF_USERS = ("local", "segmentation", "tables")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *PROJECT["dependencies"],
+        *(line for extra in OF_USERS for line in PROJECT["optional-dependencies"][extra]),
+    ],
+)
+def test_the_lowest_versions_are_those_that_are_allowed(line):
+    """Rejects a bound that scripts/package check lowest does not try, and a dependency without one."""
+    requirement = Requirement(line)
+    (bound,) = [each.version for each in requirement.specifier if each.operator == ">="]
+    lowest = locked_versions("lowest")[canonicalize_name(requirement.name)]
+    parts = Version(bound).release
+    assert lowest.release[: len(parts)] == parts
+    assert lowest in requirement.specifier
+
+
+def test_classifiers_name_the_versions_of_python_that_are_tried():
+    """Rejects a Python that is claimed and never tried, and one that is tried and not claimed."""
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+    text = (PACKAGE.parent / "scripts" / "versions").read_text(encoding="utf-8")
+    pythons = re.search(r"pythons=\((.*)\)", text)
+    tried = re.findall(r"\]=(3\.\d+)", pythons[1])
+    assert named == sorted({*tried})
+    assert PROJECT["requires-python"] == f">={named[0]}"
+    assert not {*PROJECT["classifiers"]} & deprecated_classifiers.keys()

@@ -48,6 +48,7 @@ PATH = re.compile(
 RUN = {"sh": "{}", "python": "python - <<'END OF BLOCK'\n{}END OF BLOCK\n"}
 NOTEBOOKS = (
     "docs/guide/python.md",
+    "docs/recipes/engines.md",
     "docs/recipes/sql.md",
     *(n for n in DOCUMENTS if "/notebooks/" in n),
 )

@@ -20,7 +20,7 @@ SCRIPTS = sorted(
     ]
     if file.is_file() and file.suffix in ("", ".py")
 )
-ENTRIES = ("chaos", "leaks", "test-airflow", "test-cluster")
+ENTRIES = ("chaos", "leaks", "soak", "test-airflow", "test-cluster")
 BUILT = {"dist", "dist/cluster"}
 """What scripts/package makes."""
 
@@ -29,6 +29,7 @@ OTHERS = {
     *("--cores", "--host", "--memory", "--port", "--webui-port", "--work-dir"),  # Spark's daemons
     *("--map-root-user", "--mount"),  # unshare
     "--output",  # of airflow as well
+    *("--folder", "--scale"),  # soak
 }
 
 _PATH = re.compile(

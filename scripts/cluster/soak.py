@@ -45,11 +45,13 @@ PRIVATIZE: Final = ROOT / "jobs" / "privatize.py"
 EXPONENTIAL: Final = ("--mechanism", "exponential", "--epsilon", "3")
 LAPLACE: Final = ("--mechanism", "laplace", "--epsilon", "6")
 EVERY: Final = 1.0  # seconds between two looks at the processes
-SETTLED: Final = 0.3  # of a run's time: until then processes start and fill their caches
-GROWTH: Final = 0.25  # of memory between the settled first and the last quarter of a run
+AT_WORK: Final = 0.5  # of the most memory: from when a process has so much, it is at work
+GROWTH: Final = 0.25  # of memory between the first and the last quarter of that time
 NOISE_MB: Final = 150.0  # growth below it is none
-LONG: Final = 180.0  # seconds: in shorter runs Java still fills its heap
-HEAP: Final = ("--spark-conf", "spark.driver.memory=1g")  # soon full, so that what leaks shows
+# Java fills its heap before it looks for what may go: what is outside of the heap is bounded.
+HEAP_MB: Final = 1024
+OUTSIDE_MB: Final = 512
+HEAP: Final = ("--spark-conf", f"spark.driver.memory={HEAP_MB}m")
 ROWS_AT_ONCE: Final = 200_000
 MEMORY_OF: Final = ("driver", "java", "workers")
 
@@ -79,18 +81,20 @@ class Watched:
     words: int = 0
 
     def growth(self, kind: str) -> float:
-        """Return by how many MB the memory of a kind of process grew after it had settled."""
-        values = np.array(self.memory[kind][int(SETTLED * len(self.times)) :])
-        if len(values) < 8:
+        """Return by how many MB the memory of a kind of process grew while it was at work."""
+        values = np.array(self.memory[kind])
+        at_work = np.flatnonzero(values >= AT_WORK * values.max(initial=1.0))
+        if len(at_work) < 8:
             return 0.0
+        values = values[at_work[0] : at_work[-1] + 1]
         quarter = len(values) // 4
         return float(np.median(values[-quarter:]) - np.median(values[:quarter]))
 
     def check_flat(self) -> None:
-        """Check that no kind of process grew while it was at work, if that was long."""
-        if self.seconds < LONG:
-            return
-        for kind in MEMORY_OF:
+        """Check that driver and workers did not grow while at work, and Java within its heap."""
+        java = max(self.memory["java"] or [0.0])
+        expect(java <= HEAP_MB + OUTSIDE_MB, f"{self.name}: java has {java:.0f} MB")
+        for kind in ("driver", "workers"):
             settled = float(np.median(self.memory[kind] or [0.0]))
             limit = max(NOISE_MB, GROWTH * settled)
             grown = self.growth(kind)
@@ -202,10 +206,9 @@ class Soak:
 
     def check_nothing_left(self) -> None:
         """Check that the temporary folder has the shared copy of the bundle and nothing else."""
-        left = [path.name for path in self.temporary.iterdir()]
-        left = [name for name in left if name != f"dptext-spark-{os.getuid()}"]
-        left = [name for name in left if not name.startswith("hsperfdata")]
-        expect(not left, f"left in the temporary folder: {left}")
+        names = {path.name for path in self.temporary.iterdir() if "hsperfdata" not in path.name}
+        leftovers = names - {f"dptext-spark-{os.getuid()}"}
+        expect(not leftovers, f"left in the temporary folder: {leftovers}")
 
     def output(self, name: str) -> pa.Table:
         """Read an output by id."""
@@ -267,8 +270,8 @@ def uneven(soak: Soak) -> None:
     texts = soak.texts.take(pa.array(ids % len(soak.texts))).to_pylist()
     longest = max(int(1e6 * soak.scale), 1000)
     texts[0] = " ".join(["play some jazz in boston"] * (longest // 5))
-    whole = pa.table({"id": ids, "text": texts}, schema=SCHEMA)
-    pq.write_table(whole, table / "most.parquet", row_group_size=len(ids))
+    most_rows = pa.table({"id": ids, "text": texts}, schema=SCHEMA)
+    pq.write_table(most_rows, table / "most.parquet", row_group_size=len(ids))
     soak.privatize(table, "uneven", *EXPONENTIAL)
     soak.check_complete("uneven", rows)
 
@@ -282,8 +285,8 @@ def long_texts(soak: Soak) -> None:
     table = soak.folder / "long-in"
     table.mkdir()
     texts = pa.chunked_array([pa.array([text])] * rows)
-    whole = pa.table({"id": np.arange(rows), "text": texts}, schema=SCHEMA)
-    pq.write_table(whole, table / "0.parquet", row_group_size=rows, use_dictionary=False)
+    row_group = pa.table({"id": np.arange(rows), "text": texts}, schema=SCHEMA)
+    pq.write_table(row_group, table / "0.parquet", row_group_size=rows, use_dictionary=False)
     soak.privatize(table, "long", *EXPONENTIAL)
     soak.check_complete("long", rows)
 
@@ -297,8 +300,8 @@ def batches(soak: Soak) -> None:
     for number in range(10):
         soak.table("batches-in", batch, files=2, first=number * batch)
         if number:  # a file that comes late looks older than what was read
-            old = table / f"{number * batch}-1.parquet"
-            os.utime(old, (0, 0))
+            late_file = table / f"{number * batch}-1.parquet"
+            os.utime(late_file, (0, 0))
         soak.privatize(table, "batches", *EXPONENTIAL, *checkpoint)
     soak.check_complete("batches", 10 * batch, words=False)
     soak.privatize(table, "at-once", *EXPONENTIAL)
@@ -306,8 +309,8 @@ def batches(soak: Soak) -> None:
     soak.table("batches-in", batch, files=2, first=10 * batch)
     arguments = soak.options(table, "batches", *EXPONENTIAL, *checkpoint)
     logs = [soak.folder / f"both-{number}.log" for number in range(2)]
-    both = [soak.start(arguments, log) for log in logs]
-    codes = [process.wait() for process in both]
+    processes = [soak.start(arguments, log) for log in logs]
+    codes = [process.wait() for process in processes]
     expect(0 in codes, "both runs at once failed:\n" + "\n".join(log.read_text() for log in logs))
     for code, log in zip(codes, logs, strict=True):
         text = log.read_text()
@@ -397,7 +400,7 @@ def plot(runs: list[Watched], file: Path) -> None:
 def table_of(runs: list[Watched]) -> str:
     """Write what runs took as a table."""
     lines = [
-        "| run | words | seconds | processor s | driver MB | Java MB | workers MB | threads | files |",
+        "| run | words | s | processor s | driver MB | Java MB | workers MB | threads | files |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for run in runs:

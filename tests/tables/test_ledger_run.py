@@ -16,7 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from dptext_spark.cli import main
-from dptext_spark.errors import ConfigError, InputError
+from dptext_spark.errors import ConfigError, InputError, JobError
+from dptext_spark.tables.incremental import GrowingTable
 from dptext_spark.tables.input_table import InputTable
 from dptext_spark.tables.ledger_folder import LedgerFolder
 from dptext_spark.tables.ledger_run import LedgerRun
@@ -286,6 +287,33 @@ def test_a_growing_table_enters_its_new_rows(release, ledger, tmp_path):
         release(**{**grow, "budget": 5.0})
     assert pq.read_table(tmp_path / "out").num_rows == 12
     assert states(ledger())[-1] == "withdrawn"
+
+
+def test_a_batch_that_is_tried_again_costs_nothing_more(release, ledger, tmp_path, monkeypatch):
+    """As after a kill; rejects rows that a second attempt names by other files or positions."""
+    write_table(tmp_path / "in" / "0.parquet", {"id": [*range(6)], "text": texts(6)})
+    grow = {
+        "id": None,
+        "incremental": tmp_path / "checkpoint",
+        "output": tmp_path / "out",
+        "budget": 10.0,
+    }
+
+    note = GrowingTable._note
+
+    def not_noted(table, path, value):
+        if "/batches/" in path:
+            raise JobError("The batch is not noted")
+        note(table, path, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GrowingTable, "_note", not_noted)
+        with pytest.raises(JobError):
+            release(**grow)
+    assert states(ledger()) == ["unfinished"] and ledger().total() == 10
+    assert counts(release(**grow)) == (0, 6, 0, 6)
+    assert states(ledger()) == ["unfinished", "committed"] and ledger().total() == 10
+    assert pq.read_table(tmp_path / "out").num_rows == 6
 
 
 @pytest.mark.usefixtures("light")

@@ -607,9 +607,10 @@ def _decompressed(stored: io.FileIO) -> io.BufferedReader:
 
 def _member(stored: io.FileIO) -> Any:
     """Open the only file in a zip."""
-    archive = ZipFile(stored)
-    files = [name for name in archive.namelist() if not re.search("^__MACOSX/|/$", name)]
-    with suppress(RuntimeError):  # a password, or a compression that Python lacks
+    files: list[str] = []
+    with suppress(RuntimeError):  # a password, or what Python's zip lacks
+        archive = ZipFile(stored)
+        files = [name for name in archive.namelist() if not re.search("^__MACOSX/|/$", name)]
         if len(files) == 1:
             return archive.open(files[0])
     names = ", ".join(files[:_SHOWN])

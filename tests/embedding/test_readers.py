@@ -284,6 +284,19 @@ def test_a_zip_whose_places_lie_is_damaged(tmp_path):
         list(open_source(path, "text"))
 
 
+def test_a_zip_of_a_later_version_is_refused(tmp_path):
+    """Rejects an error of Python's zip about what it lacks."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.writestr("glove.txt", text_of(WORDS, VECTORS))
+    content = archive.getvalue()
+    place = content.rindex(b"PK\1\2") + 6
+    path = tmp_path / "glove.zip"
+    path.write_bytes(content[:place] + b"\x63" + content[place + 1 :])
+    with pytest.raises(BundleError, match="a zip that cannot be read directly"):
+        list(open_source(path, "text"))
+
+
 def test_a_header_that_is_no_python_is_damaged(tmp_path):
     """Rejects an error of NumPy's tokenizer."""
     np.save(tmp_path / "vectors.npy", VECTORS)

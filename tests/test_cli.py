@@ -147,7 +147,7 @@ def test_options_of_one_value_are_given_once_to_every_command_and_job(ran, monke
         result = CliRunner().invoke(main, arguments.split())
         assert result.exit_code == 2 and "must be given once; got it 2 times." in result.output
     several = CliRunner().invoke(main, ["evaluate", "--text", "a", "--text", "b"])
-    assert "Evaluate each column by itself, and release all at the smallest" in several.output
+    assert "Evaluate each column separately, and release all at the smallest" in several.output
     monkeypatch.setattr(sys, "argv", ["privatize.py", "--mode", "error", "--mode", "overwrite"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / "jobs" / "privatize.py"), run_name="__main__")

@@ -37,7 +37,7 @@ from dptext_spark.report.facts import (
 from dptext_spark.report.measured_risk import measured_risk
 from dptext_spark.sanitizer import Sanitizer, TokenCounts
 from dptext_spark.spark.failures import FAILED, spark_errors
-from dptext_spark.spark.session import leased
+from dptext_spark.spark.session import is_connect, leased
 from dptext_spark.tables.batch import ID
 from dptext_spark.tables.columns import LONGEST, MEDIAN, TableColumns, column_counts, singled_out
 from dptext_spark.tables.dataframes import sent
@@ -180,11 +180,11 @@ def _persons(table: Table, worker: Sanitizer, guarantee: Guarantee, column: str)
 def _sample(table: Table, worker: Sanitizer, *, rehearse: bool) -> Sample:
     """Return what looks at some rows, with what it says of unknown words and identifiers.
 
-    Where it is to ``rehearse``, it also measures the speed of a release under a fresh key.
+    Where it is to ``rehearse``, it also measures the speed of the release.
     """
     rehearsed = None
-    if rehearse and not table.grows:
-        rehearsed = replace(Sanitizer.open(worker.release), release=worker.release)
+    if rehearse and not table.grows and not is_connect(table.spark):
+        rehearsed = worker
     policy = worker.release.policy
     oov = policy.oov
     return table.input.sample(

@@ -211,8 +211,8 @@ class Sample:
         mean_words: The same on average.
         is_sized: Whether columns that pass are read, too, for the bytes of a row.
         row_bytes: Of what is released of a row, on average; None where it is not asked for.
-        rehearsed: Sanitizes the sample to measure its speed, under a key of its own; no word of
-            that leaves a worker. None where no speed is asked for.
+        rehearsed: Sanitizes the sample to measure its speed; no word of that leaves a worker. None
+            where no speed is asked for.
         words_per_second: Of one core; None where nothing was measured.
         partition_rows: The rows of each of Spark's partitions, where the sample is the whole table.
     """

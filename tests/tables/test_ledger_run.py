@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from dptext_spark.cli import main
 from dptext_spark.errors import ConfigError, InputError, JobError
-from dptext_spark.tables.incremental import GrowingTable
+from dptext_spark.tables.checkpoint import Checkpoint
 from dptext_spark.tables.input_table import InputTable
 from dptext_spark.tables.ledger_folder import LedgerFolder
 from dptext_spark.tables.ledger_run import LedgerRun
@@ -299,15 +299,15 @@ def test_a_batch_that_is_tried_again_costs_nothing_more(release, ledger, tmp_pat
         "budget": 10.0,
     }
 
-    note = GrowingTable._note
+    note = Checkpoint.note
 
-    def not_noted(table, path, value):
+    def not_noted(checkpoint, path, value):
         if "/batches/" in path:
             raise JobError("The batch is not noted")
-        note(table, path, value)
+        note(checkpoint, path, value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(GrowingTable, "_note", not_noted)
+        patch.setattr(Checkpoint, "note", not_noted)
         with pytest.raises(JobError):
             release(**grow)
     assert states(ledger()) == ["unfinished"] and ledger().total() == 10

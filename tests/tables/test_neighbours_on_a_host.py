@@ -64,6 +64,7 @@ def test_a_private_folder_is_ones_own(tmp_path, victim, monkeypatch):
         LocalFiles().make_folder(str(tmp_path / "theirs"), private=True)
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("mode", ["error", "overwrite"])
 @pytest.mark.parametrize("name", ["out", "out.release.json", "out.release.html", "out.private"])
 def test_planted_links_are_refused_before_spark_starts(tmp_path, name, mode):

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import shutil
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -490,8 +491,10 @@ def _check_array(name: str, array: NDArray[Any], dtype: str, shape: tuple[int, .
 def map_array(path: Path) -> NDArray[Any]:
     """Map a file of ``numpy.save``; where address space is limited, this is a MemoryError."""
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except NO_ARRAY as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of a header that Python 2 wrote, which no bundle has
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (*NO_ARRAY, UserWarning) as error:
         if isinstance(error, OSError) and error.errno == ENOMEM:
             raise MemoryError from None
         array = None

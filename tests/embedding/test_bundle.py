@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dptext_spark.embedding.build import build_embedding
-from dptext_spark.embedding.bundle import Embedding
+from dptext_spark.embedding.bundle import Embedding, map_array
 from dptext_spark.errors import BundleError
 from dptext_spark.sealing import file_sha256, sealed
 from tests.helpers.bundles import (
@@ -333,3 +333,12 @@ def test_records_of_parts_that_lie_are_none(bundle, changes):
     entries.pop("sha256")
     file.write_bytes(sealed(entries))
     assert Embedding.open(bundle).part("constant") is None
+
+
+def test_an_array_whose_header_python_2_wrote_is_damaged(tmp_path):
+    """Rejects a warning of NumPy on the terminal: no bundle has such a file."""
+    path = tmp_path / "vectors.npy"
+    np.save(path, np.zeros((4, 3), dtype=np.float32))
+    path.write_bytes(path.read_bytes().replace(b"(4, 3), }  ", b"(4L, 3L), }"))
+    with pytest.raises(BundleError, match=r"vectors\.npy of the bundle is damaged"):
+        map_array(path)

@@ -57,16 +57,21 @@ class InvertedLists:
             "half_norms": ("<f4", (words,)),
         }
         opened = cls(**part.arrays(embedding.path, layout))
-        if embedding.verified and not opened.are_of(words):  # it reads all vectors
+        if not opened.are_of(words, verified=embedding.verified):
             raise damaged(part.name, "its lists do not have each word once, or far numbers")
         return opened
 
-    def are_of(self, words: int) -> bool:
-        """Return whether each word is in one list, in order, and all numbers are finite."""
+    def are_of(self, words: int, *, verified: bool) -> bool:
+        """Return whether each word is in one list, in order, and all numbers are finite.
+
+        Vectors are read only where all of the bundle was: ``verified``.
+        """
         borders = self.starts[1:-1]
         is_ascending = np.diff(self.rows) > 0
         is_ascending[borders[(borders > 0) & (borders < words)] - 1] = True
-        floats = ("centroids", "centroid_half_norms", "vectors", "half_norms")
+        floats = ["centroids", "centroid_half_norms", "half_norms"]
+        if verified:
+            floats.append("vectors")
         has_order = (np.diff(self.starts) >= 0).all() and is_ascending.all()
         if (self.starts[0], self.starts[-1]) != (0, words) or not has_order:
             return False

@@ -47,6 +47,7 @@ LAPLACE: Final = ("--mechanism", "laplace", "--epsilon", "6")
 EVERY: Final = 1.0  # seconds between two looks at the processes
 AT_WORK: Final = 0.5  # of the most memory: from when a process has so much, it is at work
 GROWTH: Final = 0.25  # of memory between the first and the last quarter of that time
+LEAST_LOOKS: Final = 60  # at a process that is at work: in a shorter run workers come and go
 NOISE_MB: Final = 150.0  # growth below it is none
 # Java fills its heap before it looks for what may go: what is outside of the heap is bounded.
 HEAP_MB: Final = 1024
@@ -84,7 +85,7 @@ class Watched:
         """Return by how many MB the memory of a kind of process grew while it was at work."""
         values = np.array(self.memory[kind])
         at_work = np.flatnonzero(values >= AT_WORK * values.max(initial=1.0))
-        if len(at_work) < 8:
+        if len(at_work) < LEAST_LOOKS:
             return 0.0
         values = values[at_work[0] : at_work[-1] + 1]
         quarter = len(values) // 4
@@ -296,7 +297,7 @@ def batches(soak: Soak) -> None:
     """Ten batches of --incremental with late files: the words of one run; two runs at once."""
     batch = max(soak.rows(1e6), 100)
     table = soak.folder / "batches-in"
-    checkpoint = ("--incremental", soak.folder / "checkpoint")
+    checkpoint = ("--trust-id", "--incremental", soak.folder / "checkpoint")
     for number in range(10):
         soak.table("batches-in", batch, files=2, first=number * batch)
         if number:  # a file that comes late looks older than what was read

@@ -255,7 +255,7 @@ class Parts(Target):
             record.write_bytes(sealed(entries))
 
         def read() -> None:
-            opened = Embedding.open(bundle, verify=False)
+            opened = Embedding.open(bundle)
             list_counts(opened)
             InvertedLists.open(opened, 4)
             search = IvfSearch.over(opened, lists=4, probes=2)

@@ -121,7 +121,9 @@ class Partitioning:
         numbers = _numbers_of_partitions(rows.sparkSession, plan.files)
         by_task = [numbers[file] for file in plan.files_of_tasks]
         listed = F.split(F.lit(",".join(map(str, by_task))), ",").cast("array<int>")
-        number = F.element_at(listed, F.spark_partition_id() + 1)
+        # A view may be cut into more partitions than when it was counted: they go to the last file.
+        place = F.least(F.spark_partition_id() + 1, F.lit(len(by_task)))
+        number = F.element_at(listed, place)
         placed = rows.withColumns({_NUMBER: number, _PLACE: F.monotonically_increasing_id()})
         gathered = placed.repartition(plan.files, _NUMBER).sortWithinPartitions(_PLACE)
         return gathered.drop(_NUMBER, _PLACE)

@@ -218,8 +218,11 @@ def test_files_have_equal_shares_of_the_rows(shares, files, expected):
 
 def test_what_tasks_write_is_gathered_in_their_order(spark):
     """Rejects rows by turns, files that hash puts together, and rows in another order inside a file."""
-    rows = spark.range(0, ROWS, 1, 12)
+    more_partitions = spark.range(0, ROWS, 1, 15)  # than were counted: also rejects a failed run
     plan = Plan(rows=ROWS, tasks=12, files=5, shuffles=True, shares=(1,) * 12)
+    late = Partitioning(word=1.0, plan=plan).gathered(more_partitions)
+    assert [row["id"] for row in late.collect()] == [*range(ROWS)]
+    rows = spark.range(0, ROWS, 1, 12)
     gathered = Partitioning(word=1.0, plan=plan).gathered(rows)
     assert gathered.columns == ["id"]
     files = gathered.withColumn("file", F.spark_partition_id()).collect()

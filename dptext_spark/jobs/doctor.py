@@ -16,7 +16,7 @@ from dptext_spark.options import DoctorOptions
 from dptext_spark.report.facts import Facts, Report, versions
 from dptext_spark.report.text import missing_library
 from dptext_spark.spark.failures import spark_errors
-from dptext_spark.spark.java import ensure_java
+from dptext_spark.spark.java import ensure_java, machine_memory
 from dptext_spark.spark.session import is_connect, session
 from dptext_spark.tables.source import own_session
 from dptext_spark.tables.storage import LocalFiles, Storage
@@ -87,10 +87,9 @@ def _check_report() -> str:
 
 
 def _check_memory() -> str:
-    """Check the memory of this machine, where the system says how much it has."""
-    try:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
+    """Check the memory of this machine or container, where the system says how much it has."""
+    total = machine_memory()
+    if total is None:
         return "unknown"
     if total < LEAST_MEMORY:
         raise ConfigError(

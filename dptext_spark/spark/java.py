@@ -28,6 +28,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext, accumulators, java_gateway
 
@@ -42,6 +43,12 @@ SPARK_MODULE_ARGUMENT: Final = "--add-modules=jdk.incubator.vector"
 SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 _SOCKETS_FOLDER: Final = "spark.python.unix.domain.socket.dir"
 _LONGEST_FOLDER: Final = 60  # bytes: a socket's path has 104 on some systems, its name takes 43
+
+# Of containers, in both versions of Linux' control groups.
+_MEMORY_LIMITS: Final = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
 
 _START_SECONDS: Final = 60.0
 _PATIENCE: Final = 30.0  # seconds that a JVM has to end
@@ -212,6 +219,30 @@ def _log_in(gateway: Any) -> None:
     logins = java_class(gateway.jvm, "org.apache.hadoop.security.UserGroupInformation")
     if name is not None and not logins.isSecurityEnabled():  # else a ticket says it
         logins.setLoginUser(logins.createRemoteUser(name))
+
+
+def machine_memory() -> int | None:
+    """Return the bytes of memory that this process may have, of a container its limit."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None
+    for limit in _MEMORY_LIMITS:
+        with suppress(OSError, ValueError):  # there is none, or it is "max"
+            total = min(total, int(Path(limit).read_text()))
+    return total
+
+
+def has_own_heap() -> bool:
+    """Return whether the user's settings of Spark say how large the driver's heap is."""
+    if os.environ.get("SPARK_DRIVER_MEMORY"):
+        return True
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    folder = os.environ.get("SPARK_CONF_DIR") or f"{home}/conf"
+    with suppress(OSError):
+        defaults = Path(folder, "spark-defaults.conf").read_text(errors="replace")
+        return re.search(r"^\s*spark\.driver\.memory[\s=:]", defaults, re.MULTILINE) is not None
+    return False
 
 
 def java_class(jvm: Any, name: str) -> Any:

@@ -221,8 +221,10 @@ def local_settings(user_settings: Mapping[str, str]) -> dict[str, str]:
     options = [_LOGGED, *java.user_options()]
     if user_settings.get(_JAVA_OPTIONS):
         options.append(user_settings[_JAVA_OPTIONS])
-    heap = f"{_heap() >> 20}m"
-    memory = {"spark.driver.memory": heap, "spark.driver.maxResultSize": heap}
+    memory: dict[str, str] = {}
+    if not java.has_own_heap():
+        heap = f"{_heap() >> 20}m"
+        memory = {"spark.driver.memory": heap, "spark.driver.maxResultSize": heap}
     return {**memory, **_LOCAL_SETTINGS, **user_settings, _JAVA_OPTIONS: " ".join(options)}
 
 
@@ -231,8 +233,5 @@ def _heap() -> int:
 
     Spark's 1 GiB is too little to evaluate 100,000 words, whose channel has 25,600,000 cells.
     """
-    try:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return _LEAST_HEAP
+    total = java.machine_memory() or 0
     return min(max(total // 4, _LEAST_HEAP), _MOST_HEAP)

@@ -271,29 +271,27 @@ def test_faults_of_options(tmp_path, monkeypatch):
     assert "line 2: the line is too long" in fault(path)
 
 
-def test_a_zip_whose_places_lie_is_damaged(tmp_path):
-    """Rejects an error of the system about a place before the file's start."""
+@pytest.mark.parametrize(
+    ("record", "offset", "changed", "message"),
+    [
+        pytest.param(
+            b"PK\5\6", 16, b"\xff\xff\xff\x7f", "cut short or damaged", id="place that lies"
+        ),
+        pytest.param(
+            b"PK\1\2", 6, b"\x63", "a zip that cannot be read directly", id="later version"
+        ),
+    ],
+)
+def test_a_zip_with_other_records_is_one_error(tmp_path, record, offset, changed, message):
+    """Rejects an error of the system about a place, and one of Python's zip about what it lacks."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as opened:
         opened.writestr("glove.txt", text_of(WORDS, VECTORS))
     content = archive.getvalue()
-    place = content.rindex(b"PK\5\6") + 16
+    place = content.rindex(record) + offset
     path = tmp_path / "glove.zip"
-    path.write_bytes(content[:place] + b"\xff\xff\xff\x7f" + content[place + 4 :])
-    with pytest.raises(BundleError, match="cut short or damaged"):
-        list(open_source(path, "text"))
-
-
-def test_a_zip_of_a_later_version_is_refused(tmp_path):
-    """Rejects an error of Python's zip about what it lacks."""
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as opened:
-        opened.writestr("glove.txt", text_of(WORDS, VECTORS))
-    content = archive.getvalue()
-    place = content.rindex(b"PK\1\2") + 6
-    path = tmp_path / "glove.zip"
-    path.write_bytes(content[:place] + b"\x63" + content[place + 1 :])
-    with pytest.raises(BundleError, match="a zip that cannot be read directly"):
+    path.write_bytes(content[:place] + changed + content[place + len(changed) :])
+    with pytest.raises(BundleError, match=message):
         list(open_source(path, "text"))
 
 

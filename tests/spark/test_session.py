@@ -37,8 +37,27 @@ def test_the_heap_is_a_quarter_of_the_memory_within_limits(monkeypatch, gigabyte
     """Rejects Spark's own 1 GiB on a large machine, and one that has no room for anything else."""
     pages = {"SC_PHYS_PAGES": gigabytes << 18, "SC_PAGE_SIZE": 1 << 12}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(java, "_MEMORY_LIMITS", ())
     settings = session_module.local_settings({})
     assert settings["spark.driver.memory"] == settings["spark.driver.maxResultSize"] == heap
+
+
+def test_the_heap_heeds_a_container_and_the_users_settings(monkeypatch, tmp_path):
+    """Rejects the host's memory in a small container, and settings of the user that are lost."""
+    pages = {"SC_PHYS_PAGES": 64 << 18, "SC_PAGE_SIZE": 1 << 12}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    limits = (str(tmp_path / "absent"), str(tmp_path / "memory.max"))
+    monkeypatch.setattr(java, "_MEMORY_LIMITS", limits)
+    for limit, heap in (("max", "4096m"), (f"{8 << 30}\n", "2048m"), (f"{2 << 30}\n", "1024m")):
+        (tmp_path / "memory.max").write_text(limit)
+        assert session_module.local_settings({})["spark.driver.memory"] == heap
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    for line, is_own in (("# spark.driver.memory 9g\n", False), ("\nspark.driver.memory 9g", True)):
+        (tmp_path / "spark-defaults.conf").write_text(line)
+        assert ("spark.driver.memory" not in session_module.local_settings({})) == is_own
+    (tmp_path / "spark-defaults.conf").unlink()
+    monkeypatch.setenv("SPARK_DRIVER_MEMORY", "9g")
+    assert "spark.driver.memory" not in session_module.local_settings({})
 
 
 @pytest.mark.spark

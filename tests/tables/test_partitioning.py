@@ -216,7 +216,7 @@ def test_files_have_equal_shares_of_the_rows(shares, files, expected):
     assert plan.files_of_tasks == expected
 
 
-def test_what_tasks_write_is_gathered_in_their_order(spark):
+def test_what_tasks_write_is_gathered_in_their_order(spark, capsys):
     """Rejects rows by turns, files that hash puts together, and rows in another order inside a file."""
     more_partitions = spark.range(0, ROWS, 1, 15)  # than were counted: also rejects a failed run
     plan = Plan(rows=ROWS, tasks=12, files=5, shuffles=True, shares=(1,) * 12)
@@ -225,6 +225,9 @@ def test_what_tasks_write_is_gathered_in_their_order(spark):
     rows = spark.range(0, ROWS, 1, 12)
     gathered = Partitioning(word=1.0, plan=plan).gathered(rows)
     assert gathered.columns == ["id"]
+    gathered.explain()
+    # On one host blocks come in order without it.
+    assert "Sort [__dptext_place" in capsys.readouterr().out
     files = gathered.withColumn("file", F.spark_partition_id()).collect()
     assert [row["id"] for row in files] == [*range(ROWS)]
     assert [row["file"] for row in files] == [plan.files_of_tasks[row // 20] for row in range(ROWS)]

@@ -48,7 +48,8 @@ _FLATTENED: Final = 0.25
 # Posteriors are multiples of this: then their sums are exact in any order.
 _UNIT: Final = 2.0**-30
 _CELLS: Final = 1 << 23  # sums that are held at once, 64 MB
-# Points whose posteriors are computed at once; always as many, for equal bits.
+# Points whose posteriors are computed at once, always as many: the last bits of a matrix product
+# may follow its shape (and, on processors without AVX-512, a row's place in it).
 _ROWS: Final = 256
 
 

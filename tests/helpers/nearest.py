@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dptext_spark.geometry.ball import lorentz
 from dptext_spark.search.codes import CodedWords
@@ -64,6 +65,18 @@ def differing(vectors: np.ndarray, points: np.ndarray, bits: int = 8) -> int:
     wrong_first = coded(points) != uncoded(points)
     wrong_two = (two(coded)(points) != two(uncoded)(points)).any(axis=1)
     return int((wrong_first | wrong_two).sum())
+
+
+def exact_multiplier(
+    points: NDArray[np.int8], scores: NDArray[np.int32]
+) -> Callable[[NDArray[np.uint8], int], None]:
+    """Multiply like the kernel, in double precision: exact on any processor."""
+    wide = points.astype(np.float64)
+
+    def multiply(words: NDArray[np.uint8], count: int) -> None:
+        scores[:count] = words.astype(np.float64) @ wide
+
+    return multiply
 
 
 def exact_score(point: np.ndarray, vector: np.ndarray) -> Fraction:

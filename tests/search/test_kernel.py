@@ -7,8 +7,8 @@ import pytest
 
 from dptext_spark.search import kernel
 from dptext_spark.search.exact import ExactSearch
-from dptext_spark.search.kernel import multiplier, trusted_bits
-from tests.helpers.nearest import differing, half_norms, hard_points, search_of
+from dptext_spark.search.kernel import multiplier, prepare, trusted_bits
+from tests.helpers.nearest import differing, exact_multiplier, half_norms, hard_points, search_of
 
 MODEL_SHA256 = "782d90d090d1fdd0bf24ba2b37274c763e4686107af6f03fe1725cb16ff7ffea"
 """Of what scripts/make_product_model.py writes."""
@@ -48,7 +48,7 @@ def careless(words, points):
     """Is one off where it has so many words, or points."""
 
     def multiplied(given, scores):
-        exact = multiplier(given, scores)
+        exact = exact_multiplier(given, scores)
 
         def product(prepared, count):
             exact(prepared, count)
@@ -60,7 +60,7 @@ def careless(words, points):
 
 
 KERNELS = {
-    "exact": (8, multiplier),
+    "exact": (8, exact_multiplier),
     "in 16 bits": (7, saturating(16)),
     "in 15 bits": (0, saturating(15)),
     "one word at a time": (0, careless(1, None)),
@@ -74,8 +74,7 @@ def test_a_kernel_that_saturates_has_fewer_bits_or_is_not_used(name, fresh):
     bits, multiplied = KERNELS[name]
     fresh.setattr(kernel, "_TRIED_SIZES", (1, 2, 3, 8, 17, 33))  # the fake ones are slow
     fresh.setattr(kernel, "multiplier", multiplied)
-    if "bits" in name:
-        fresh.setattr(kernel, "prepare", lambda words: words.astype(np.int64))
+    fresh.setattr(kernel, "prepare", lambda words: words.astype(np.int64))
     vectors = np.random.default_rng(3).standard_normal((70, 12)).astype(np.float32)
     points = hard_points(vectors, 40)
     assert trusted_bits(16) == bits
@@ -84,3 +83,13 @@ def test_a_kernel_that_saturates_has_fewer_bits_or_is_not_used(name, fresh):
     search = ExactSearch(release_words=70).of_images(vectors, half_norms(vectors))
     assert (search.coarse is not None) == (bits > 0)
     np.testing.assert_array_equal(search(points), search_of(vectors)(points))
+
+
+def test_the_kernel_of_this_processor_is_exact_in_the_bits_that_it_has(fresh):
+    """8 with instructions for 8-bit dot products, 7 without them."""
+    fresh.setattr(kernel, "multiplier", multiplier)
+    fresh.setattr(kernel, "prepare", prepare)
+    bits = trusted_bits(16)
+    assert bits in (7, 8)
+    vectors = np.random.default_rng(3).standard_normal((700, 12)).astype(np.float32)
+    assert differing(vectors, hard_points(vectors, 40), bits) == 0

@@ -10,12 +10,7 @@ from dptext_spark.mechanisms import Laplace
 from dptext_spark.options import PrivatizeOptions
 from dptext_spark.text.columns import DROP
 from dptext_spark.text.layout import Layout
-from dptext_spark.text.policies import (
-    AllWords,
-    OovPolicy,
-    Protection,
-    TextPolicy,
-)
+from dptext_spark.text.policies import AllWords, OovPolicy, Protection, TextPolicy
 from dptext_spark.text.tokens import Segmentation
 from tests.helpers import worlds
 

@@ -7,9 +7,7 @@ import pytest
 from scipy import stats
 
 from dptext_spark.channel.local import channel_of
-from dptext_spark.mechanisms import (
-    Laplace,
-)
+from dptext_spark.mechanisms import Laplace
 from dptext_spark.mechanisms.noisy import AdditiveNoise
 from dptext_spark.search.exact import ExactSearch
 from tests.helpers.hidden_worlds import law_of, normalised

@@ -42,6 +42,8 @@ SESSIONS = {
     "tests/channel/test_on_spark.py": "jobs",
     "tests/evaluation/test_classify.py": "jobs",
     "tests/calibration/test_measure.py": "jobs",
+    "tests/poincare/test_pairs.py": "jobs",
+    "tests/estimates/test_on_spark.py": "jobs",
     "tests/evaluation/test_learned_on_spark.py": "jobs",
     "tests/evaluation/test_own_attackers.py::test_workers_try": "jobs",
     "tests/evaluation/test_simulate.py": "jobs",

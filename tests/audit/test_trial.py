@@ -5,30 +5,19 @@ noise seed is fixed, so a run is deterministic. What needs many outputs is ``lon
 show the power of the search.
 """
 
-import json
-
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy import stats
 
 from dptext_spark.audit import trial
-from dptext_spark.cli import main
-from dptext_spark.jobs import audit as job
-from dptext_spark.mechanisms import MECHANISMS, Laplace
-from dptext_spark.options import AuditOptions
+from dptext_spark.mechanisms import MECHANISMS
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.text.policies import TextPolicy
+from tests.helpers.audits import report
 
 pytestmark = pytest.mark.statistical
 
 SMALL = ("line", "star", "clusters")
-
-
-def report(spec="laplace", **given):
-    """Audit a mechanism on a line, unless something else is given."""
-    given = {"epsilon": 2.0, "world": ("line",), "runs": 1000, **given}
-    return job.run(AuditOptions.of({"mechanism": spec, **given}))
 
 
 def audit(spec="laplace", **given):
@@ -99,33 +88,6 @@ def test_a_real_mechanism_passes(spec, worlds):
     assert len(trials) == len(worlds) * len(kind.spaces)
     assert all(facts["violations"] == [] for facts in trials)
     assert all(facts["caught"] for facts in trials if facts["world"] == "line")
-
-
-def test_a_world_without_power_says_so(large):
-    found = report(world=("bundle",), embedding=large.path)
-    (facts,) = found.facts["worlds"]
-    assert (facts["caught"], facts["pairs"]) == (None, 8)
-    assert "nothing up to x 4" in found.describe()
-
-
-class Doubled(Laplace):
-    """Twice the epsilon that it claims."""
-
-    def bind(self, embedding, search):
-        return Laplace.bind(self.at(2 * self.epsilon), embedding, search)
-
-
-def test_a_violation_is_reported_and_ends_with_an_error(monkeypatch):
-    monkeypatch.setitem(MECHANISMS, "laplace", Doubled)
-    line = "audit --mechanism laplace --epsilon 2 --world line --runs 5000"
-    result = CliRunner().invoke(main, line.split())
-    written = json.loads(CliRunner().invoke(main, [*line.split(), "--json"]).stdout)
-    (facts,) = written["worlds"]
-    (one, other), (hits, misses) = facts["pair"], facts["hits"]
-    assert (result.exit_code, written["format_version"], written["verdict"]) == (1, 3, "VIOLATION")
-    assert "The running code breaks its guarantee. Got: violations in line" in result.output
-    assert f"VIOLATION in line (euclidean): {one} becomes" in result.output
-    assert f" {hits:,} times of 2,500, {other} {misses:,} times: a loss of" in result.output
 
 
 def test_words_that_may_not_come_out_are_leaks(small, monkeypatch):

@@ -1,10 +1,13 @@
 """Shares and means over rows against sums written out, and what their intervals promise."""
 
+from functools import reduce
+from operator import add
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from dptext_spark.evaluation.intervals import ClusterSums
+from dptext_spark.evaluation.intervals import ClusterSums, Dyads
 
 
 def sums(rows, values):
@@ -68,3 +71,47 @@ def test_shares_whose_intervals_are_known(rows, values, low, high):
     # Pearson's, except for m/(m-1); so have rows whose words all go together. Rejects independent words.
     ends = [end[0] for end in sums(rows, values).share_interval(0.95)]
     assert ends == pytest.approx([low, high], abs=1e-3 if len(rows) > 6 else 1e-12)
+
+
+def pairs_of(count, rng):
+    first = np.repeat(np.arange(count), 8)
+    return first, (first + np.tile(np.arange(1, 9), count)) % count
+
+
+def test_a_correlation_is_numpys_and_adds_up():
+    """Rejects moments that are averaged over parts, and a constant that correlates."""
+    rng = np.random.default_rng(9)
+    parts, numbers = [], []
+    for count in (30, 50):
+        rows = pairs_of(count, rng)
+        x = rng.standard_normal(len(rows[0])) + 5.0
+        y = x + rng.standard_normal(len(x))
+        parts.append(Dyads.of((x, y), rows))
+        numbers.append((x, y))
+    x, y = np.concatenate(numbers, axis=1)
+    whole = reduce(add, parts)
+    value, low, high = whole.correlation(0.95)
+    assert value == pytest.approx(np.corrcoef(x, y)[0, 1]) and low < value < high
+    flat = Dyads.of((x, np.full(len(x), 3.1)), (np.arange(len(x)), np.arange(len(x))))
+    assert flat.correlation(0.95) == (0.0, 0.0, 0.0)
+    nothing = Dyads.of((x[:0], x[:0]), pairs_of(0, rng))
+    assert np.isnan(nothing.correlation(0.95)).all()
+
+
+def test_intervals_of_correlations_allow_for_shared_rows():
+    """Rejects intervals of independent pairs, which cover a third less: 95 % of 300 worlds, 89 % at least."""
+    rng = np.random.default_rng(10)
+
+    def correlation(count):
+        points = rng.standard_normal((count, 3))
+        noisy = points + rng.standard_normal((count, 3))
+        first, second = pairs_of(count, rng)
+        lengths = [np.linalg.norm(p[first] - p[second], axis=1) for p in (points, noisy)]
+        return Dyads.of(lengths, (first, second)).correlation(0.95)
+
+    truth, _, _ = correlation(200_000)
+    covered = 0
+    for _ in range(300):
+        _, low, high = correlation(60)
+        covered += low <= truth <= high
+    assert covered >= 267

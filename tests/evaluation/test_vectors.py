@@ -1,20 +1,13 @@
 """Vectors attacked and measured: against answers that are known, and against floors."""
 
-from functools import reduce
-from operator import add
-
 import numpy as np
 import pytest
 
-from dptext_spark.evaluation.intervals import Dyads
 from dptext_spark.evaluation.measures import LABELS, MEASURES
 from dptext_spark.evaluation.vector_attackers import (
     VECTOR_ATTACKERS,
-    MostFrequent,
-    VectorAttacker,
     VectorKnowledge,
     VectorRows,
-    words_recovered,
 )
 from dptext_spark.evaluation.vectors import (
     Classes,
@@ -23,33 +16,7 @@ from dptext_spark.evaluation.vectors import (
     measured_vectors,
     without_vectors,
 )
-
-WORDS = 60
-IMAGES = np.random.default_rng(1).standard_normal((WORDS, 12))
-IMAGES[1::2, 0] += 6.0  # of the second topic
-
-
-def rows_of(count, noise, *, seed, by_word=False, words=3):
-    """Texts of some words each, of two topics, and their vectors with normal noise."""
-    rng = np.random.default_rng(seed)
-    topics = rng.integers(0, 2, count)
-    numbers = (rng.permuted(np.tile(np.arange(30), (count, 1)), axis=1)[:, :words]) * 2
-    ids = np.sort(numbers + topics[:, None], axis=1)
-    row_of_vector = np.arange(count)
-    if by_word:
-        row_of_vector = np.repeat(np.arange(count), words)
-        ids = ids.reshape(-1, 1)
-    originals = IMAGES[ids].mean(axis=1)
-    return VectorRows(
-        originals=originals,
-        released=originals + noise * rng.standard_normal(originals.shape),
-        rows=row_of_vector,
-        row_count=count,
-        word_offsets=np.arange(len(ids) + 1) * ids.shape[1],
-        words=ids.ravel(),
-        classes={"topic": np.array(["ab"[topic] for topic in topics], dtype=object)},
-        by_word=by_word,
-    )
+from tests.helpers.made_vectors import IMAGES, rows_of
 
 
 def knowledge_of(known_rows, scale):
@@ -105,67 +72,6 @@ def test_equal_originals_share_a_link():
     same = VectorRows(**{**vars(same), "released": same.originals})
     recovered, by_chance = linked(same, knowledge_of(same, 1.0))
     assert (recovered.ratio[0], by_chance.ratio[0]) == pytest.approx((0.25, 0.125))
-
-
-def test_ties_of_guesses_are_broken_by_chance():
-    """Rejects a constant score that recovers every word, or none."""
-    rows = rows_of(40, 0.0, seed=8)
-    guesses = {"": MostFrequent(np.ones(WORDS))}
-    recovered = words_recovered(rows, guesses, vocabulary=WORDS)[""]
-    assert recovered.ratio[0] == pytest.approx(3 / WORDS)
-    assert (recovered.size[0], recovered.rows[0]) == (120, 40)
-
-
-def test_the_attackers_enter_themselves():
-    """Rejects a floor that is tried as an attacker, and an attacker without words for reports."""
-    assert [*VECTOR_ATTACKERS] == ["nearest", "likelihood", "regression"]
-    assert all(
-        issubclass(kind, VectorAttacker) and kind.knows for kind in VECTOR_ATTACKERS.values()
-    )
-
-
-def pairs_of(count, rng):
-    first = np.repeat(np.arange(count), 8)
-    return first, (first + np.tile(np.arange(1, 9), count)) % count
-
-
-def test_a_correlation_is_numpys_and_adds_up():
-    """Rejects moments that are averaged over parts, and a constant that correlates."""
-    rng = np.random.default_rng(9)
-    parts, numbers = [], []
-    for count in (30, 50):
-        rows = pairs_of(count, rng)
-        x = rng.standard_normal(len(rows[0])) + 5.0
-        y = x + rng.standard_normal(len(x))
-        parts.append(Dyads.of((x, y), rows))
-        numbers.append((x, y))
-    x, y = np.concatenate(numbers, axis=1)
-    whole = reduce(add, parts)
-    value, low, high = whole.correlation(0.95)
-    assert value == pytest.approx(np.corrcoef(x, y)[0, 1]) and low < value < high
-    flat = Dyads.of((x, np.full(len(x), 3.1)), (np.arange(len(x)), np.arange(len(x))))
-    assert flat.correlation(0.95) == (0.0, 0.0, 0.0)
-    nothing = Dyads.of((x[:0], x[:0]), pairs_of(0, rng))
-    assert np.isnan(nothing.correlation(0.95)).all()
-
-
-def test_intervals_of_correlations_allow_for_shared_rows():
-    """Rejects intervals of independent pairs, which cover a third less: 95 % of 300 worlds, 89 % at least."""
-    rng = np.random.default_rng(10)
-
-    def correlation(count):
-        points = rng.standard_normal((count, 3))
-        noisy = points + rng.standard_normal((count, 3))
-        first, second = pairs_of(count, rng)
-        lengths = [np.linalg.norm(p[first] - p[second], axis=1) for p in (points, noisy)]
-        return Dyads.of(lengths, (first, second)).correlation(0.95)
-
-    truth, _, _ = correlation(200_000)
-    covered = 0
-    for _ in range(300):
-        _, low, high = correlation(60)
-        covered += low <= truth <= high
-    assert covered >= 267
 
 
 def test_a_class_model_learns_what_can_be_learnt():

@@ -46,6 +46,11 @@ def law_of(channel: Channel) -> np.ndarray:
     return channel(outputs[None, :], words[:, None])
 
 
+def normalised(weights: np.ndarray) -> np.ndarray:
+    """Posteriors of words, (words, outputs)."""
+    return weights / weights.sum(axis=0)
+
+
 def released(inputs: list[list[int]], outputs: np.ndarray) -> SimulatedRows:
     """Rows of words, all perturbed but those of -1, and their outputs (k, t)."""
     words = np.array([word for row in inputs for word in row], dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,14 +20,48 @@ from pyarrow import orc
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.utils.config import Config
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.spark.versions import from_arrow
 from dptext_spark.tables.formats.delta import Delta
 from dptext_spark.tables.formats.iceberg import Iceberg
-from tests.helpers.tables import RING_WORDS, write_table
+from tests.helpers.tables import RING_WORDS, texts, write_table
 
 Commit: TypeAlias = Callable[..., Any]
+
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "text": 'w01 "w02", w03\nw04', "note": " a\\b "},
+    {"id": 2, "text": None, "note": 'say "hi"'},
+    {"id": 3, "text": "", "note": None},
+    {"id": 7, "text": "w05 Unheardof", "note": "ü, x"},
+]
+"""What a format must keep: quotes, line breaks, nulls and empty texts."""
+
+KEPT: dict[str, Any] = {
+    "id": [1, 2, 3, 4],
+    "text": texts(4),
+    "place": ["a b/c=%d é #?%41", "x", None, "x"],
+    "day": [dt.date(2026, 1, 1), None, dt.date(2026, 1, 2), dt.date(2026, 1, 2)],
+    "number": pa.array([7, None, 8, 8], pa.int32()),
+    "at": pa.array([1_767_268_801_000_005] * 4, pa.timestamp("us", "UTC")),
+    "local": pa.array([1_767_268_801_000_005] * 4, pa.timestamp("us")),
+    "good": [True, False, None, True],
+    "turns": [[{"who": "x"}], [], None, [{"who": None}]],
+}
+"""Columns of types that a lakehouse knows."""
+
+SCHEMA = "id bigint, text string"
+"""Of :func:`rows`."""
+
+
+def rows(ids: list[int]) -> pa.Table:
+    return pa.table({"id": ids, "text": texts(len(ids))})
+
+
+def read(spark: SparkSession, lake: Any, place: str, **options: str) -> DataFrame:
+    """Read a table of a lake as a run does."""
+    df: DataFrame = lake.kind(place, options).open(spark).df
+    return df
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> Path:

@@ -16,3 +16,7 @@ def sentences(rows: int, seed: int) -> list[str]:
             words.append(int(rng.choice(follows[words[-1]])))
         texts.append(" ".join(f"w{word}" for word in words) + " strange" * int(rng.integers(0, 2)))
     return texts
+
+
+AROUND = ["zebra", "7", "20", "room 12", "1234", "AB12", "x, 3,"]
+"""What may stand next to an identifier."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import re
@@ -51,6 +52,16 @@ def write_table(path: Path, columns: Mapping[str, Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(dict(columns)), path)
     return path
+
+
+def csv_file(
+    folder: Path, rows: str, name: str = "a.csv", separator: str = ",", end: str = "\n"
+) -> Path:
+    """Write a file of CSV with a header, which is compressed if its name says so."""
+    content = (separator.join(["id", "text", "note"]) + end + rows).encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return folder / name
 
 
 def texts(rows: int, length: int = 8) -> list[str]:

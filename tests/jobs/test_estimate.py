@@ -1,50 +1,28 @@
-"""dptext estimate: sums of workers against NumPy's, a release from its table to its page, refusals."""
+"""dptext estimate: a release from its table to its page, and refusals."""
 
 import json
 import re
 from contextlib import nullcontext
-from datetime import date
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from dptext_spark.errors import DptextError
-from dptext_spark.estimates.cells import cluster_terms, row_values
-from dptext_spark.estimates.frames import Estimation
-from dptext_spark.estimates.on_spark import NULL, ReadTable
 from dptext_spark.jobs import estimate
 from dptext_spark.options import EstimateOptions
-from dptext_spark.tables.source import own_session
 from tests.helpers.drawing import without_drawing
+from tests.helpers.estimated import ROWS, TEXTS, released, write_private
 from tests.helpers.made_texts import sentences
-from tests.helpers.tables import rows_of, run_table, write_table
+from tests.helpers.tables import rows_of, write_table
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-ROWS = 300
-TEXTS = sentences(ROWS, 1)
-GROUPS = ["even", "odd", None]
 LISTS = {"low": [f"w{i}" for i in range(10)], "some": ["w11", "w12"], "one": ["w3"]}
 
 
 @pytest.fixture(scope="module")
 def private(tmp_path_factory):
-    columns = {
-        "id": list(range(ROWS)),
-        "text": [None if i == 7 else f"{TEXTS[i]} 0170 1234567" for i in range(ROWS)],
-        "group": [GROUPS[i % 3] for i in range(ROWS)],
-        "day": [date(2026, 1 + i % 2, 1 + i % 5) for i in range(ROWS)],
-        "person": [None if i == 8 else f"p{i % 40}" for i in range(ROWS)],
-    }
-    return write_table(tmp_path_factory.mktemp("private") / "in.parquet", columns)
-
-
-def released(folder, private, bundle, **options):
-    """A release of the table, with all other columns."""
-    values = {"mechanism": "exponential", "epsilon": 6.0, "id": "id"} | options
-    run_table(input=private, output=folder / "out", embedding=bundle.path, keep=["*"], **values)
-    return folder / "out"
+    return write_private(tmp_path_factory.mktemp("private"))
 
 
 @pytest.fixture(scope="module")
@@ -74,59 +52,6 @@ def run(release, embedding, output, *, drawn=False, **given):
     facts = json.loads((output / "estimates.json").read_text())
     assert facts == json.loads(report.to_json())
     return facts, report.describe()
-
-
-def opened(spark, release, embedding, **given):
-    session = own_session(spark)
-    return Estimation.open(
-        session.read.parquet(str(release)),
-        report=(release.parent / "out.release.json").read_text(),
-        embedding=embedding,
-        text="text",
-        cache=release.parent / "channels",
-        **given,
-    )
-
-
-def expected_sums(estimation, release, weights, by, *, persons=False):
-    """The sums of groups by NumPy."""
-    rows = [row for row in rows_of(release) if row["text"] is not None]
-    column = estimation.reader.read(
-        pq.read_table(release)["text"].combine_chunks().drop_null(), column="text"
-    )
-    is_output = column.outputs >= 0
-    places = np.repeat(np.arange(len(rows)), np.diff(column.offsets))[is_output]
-    epsilons = np.zeros(len(rows), dtype=np.int64)
-    values, sizes = row_values(column.outputs[is_output], places, weights[None], epsilons)
-    sums = {}
-    for group in {tuple(row[name] for name in by) for row in rows}:
-        mine = [i for i, row in enumerate(rows) if tuple(row[name] for name in by) == group]
-        of_rows, of_sizes = values[mine], sizes[mine]
-        if persons:
-            names = [rows[i]["person"] for i in mine]
-            whose = sorted({*names} - {None})
-            if not whose:
-                continue
-            of_rows = np.stack([values[mine][[n == p for n in names]].sum(axis=0) for p in whose])
-            of_sizes = np.stack([sizes[mine][[n == p for n in names]].sum(axis=0) for p in whose])
-        terms = cluster_terms(of_rows, of_sizes)
-        sums[group] = np.stack([term.sum(axis=0) for term in terms])
-    return sums
-
-
-@pytest.mark.parametrize("person", [None, "person"])
-@pytest.mark.parametrize("by", [(), ("group",), ("group", "person")])
-def test_workers_add_up_what_numpy_does(spark, release, small, by, person):
-    """Rejects rows or persons that are torn apart, null groups that are lost, and marks that count."""
-    estimation = opened(spark, release, small, by=("group", "person"), person=person)
-    weights = np.random.default_rng(0).normal(0.1, 0.3, (200, 3))
-    sums = estimation.table.sums(estimation.released, {6.0: weights}, by)
-    expected = expected_sums(estimation, release, weights, by, persons=person is not None)
-    named = {tuple(value or NULL for value in group): of for group, of in expected.items()}
-    assert {*sums} == {*named}
-    for group, of_group in sums.items():
-        assert np.allclose(of_group, named[group], rtol=1e-9, atol=1e-9), group
-    estimation.closed()
 
 
 def test_a_release_is_estimated_from_its_table_and_public_report(
@@ -225,19 +150,6 @@ def test_features_in_context_are_of_all_outputs_of_a_row(release, small, tmp_pat
     assert {*rows} == {*single} and rows[7] is None
     assert rows[0] != pytest.approx(single[0], abs=1e-5)
     assert 0.0 <= facts["trust"] <= 1.0 and "all outputs of a row" in text
-
-
-def test_some_rows_are_the_same_however_the_table_is_cut(spark):
-    """Rejects the first rows of whatever partition is first."""
-    lists = [([number, 40 - number],) for number in range(40)]
-    frame = spark.createDataFrame(lists, "outputs array<int>")
-    looked_at = []
-    for parts in (1, 3):
-        table = ReadTable(frame=frame.repartition(parts), groups=(), has_person=False)
-        outputs, starts = table.texts(10)
-        assert starts.tolist() == [*range(0, 21, 2)]
-        looked_at.append(outputs.tolist())
-    assert looked_at[0] == looked_at[1]
 
 
 def test_a_public_corpus_makes_the_prior(release, small, topics, tmp_path):

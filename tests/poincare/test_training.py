@@ -1,4 +1,4 @@
-"""Poincaré embeddings: relations, loss and steps, training, quality and picture, against naive counts."""
+"""Poincaré embeddings: loss, steps and training, against the formula."""
 
 import itertools
 from dataclasses import replace
@@ -6,88 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dptext_spark.errors import InputError
-from dptext_spark.poincare import Relations, Settings, measure, picture, train, training
+from dptext_spark.poincare import Settings, measure, train, training
 from dptext_spark.poincare.relations import reconstruction
 from dptext_spark.poincare.training import LARGEST_RADIUS, exponential_map, loss_and_gradients
+from tests.helpers.poincare import distance, points, tree
 
 EDGE = float(np.tanh(LARGEST_RADIUS / 2))
 SETTINGS = Settings(dimension=5, epochs=120, negatives=50, batch_size=32)
 PLANE = replace(SETTINGS, dimension=2, learning_rate=0.15)
-
-
-def points(count, dimension, *, largest=0.95, seed=0):
-    rng = np.random.default_rng(seed)
-    found = rng.standard_normal((count, dimension))
-    return found / np.linalg.norm(found, axis=1)[:, None] * rng.uniform(0, largest, (count, 1))
-
-
-def distance(u, v):
-    return float(np.arccosh(1 + 2 * ((u - v) ** 2).sum() / ((1 - u @ u) * (1 - v @ v))))
-
-
-def tree(depth):
-    """A balanced tree of two branches with its closure; words are the ways down from the root."""
-    ways = [
-        "r" + "".join(way) for d in range(depth + 1) for way in itertools.product("ab", repeat=d)
-    ]
-    pairs = [(way, way[:end]) for way in ways for end in range(1, len(way))]
-    return Relations.from_words([low for low, _ in pairs], [high for _, high in pairs])
-
-
-def test_the_order_of_the_pairs_leaves_no_trace():
-    pairs = [
-        ("dog", "mammal"),
-        ("cat", "mammal"),
-        ("mammal", "animal"),
-        ("dog", "mammal"),
-        ("cat", "cat"),
-    ]
-    seen = [
-        Relations.from_words(*zip(*order, strict=True)) for order in itertools.permutations(pairs)
-    ]
-    assert len({(found.words, found.pairs.tobytes()) for found in seen}) == 1
-    assert seen[0].words == ("mammal", "animal", "cat", "dog")
-    assert seen[0].pairs.tolist() == [[0, 1], [2, 0], [3, 0]]
-    ordered = Relations.from_words(*zip(*pairs, strict=True), order=["cat", "zebra", "animal"])
-    assert ordered.words == ("cat", "animal", "mammal", "dog")
-    with pytest.raises(InputError, match="no is-a pairs"):
-        Relations.from_words(["a"], ["a"])
-
-
-@pytest.mark.parametrize(("size", "links"), [(4, 2), (4, 8), (15, 15), (15, 30)])
-def test_closure_and_cycles_agree_with_brute_force(size, links):
-    names = [f"w{row:02d}" for row in range(size)]
-    drawn = np.random.default_rng(size + links).integers(0, size, (links, 2))
-    pairs = {(names[a], names[b]) for a, b in drawn if a != b} | {("a", "b")}
-    found = Relations.from_words(*zip(*pairs, strict=True))
-    closed = set(pairs)
-    while more := {(a, d) for a, b in closed for c, d in closed if b == c and a != d} - closed:
-        closed |= more
-    closure, rows = found.closure(), np.arange(len(found.words))
-    assert {(found.words[a], found.words[b]) for a, b in closure.pairs} == closed
-    related = {
-        (found.words[a], found.words[b]) for a, b in np.argwhere(closure.are_related(rows, rows))
-    }
-    assert related == closed | {(word, word) for word in found.words}
-    assert closure.pairs.tolist() == sorted(closure.pairs.tolist())
-    group = {
-        a: frozenset({a} | {b for b in found.words if {(a, b), (b, a)} <= closed})
-        for a in found.words
-    }
-    circles = {each for each in group.values() if len(each) > 1}
-    inside = sum(group[a] == group[b] for a, b in pairs)
-    assert found.cycles() == {
-        "groups": len(circles),
-        "words": sum(map(len, circles)),
-        "pairs": inside,
-    }
-
-
-def test_a_closure_that_would_be_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr("dptext_spark.poincare.relations._LARGEST_CLOSURE", 50)
-    with pytest.raises(InputError, match=r"too large.*at most 50"):
-        tree(4).closure()
 
 
 def loss(u, v, negatives, sharpness):
@@ -219,42 +145,3 @@ def test_training_ends_when_the_mean_rank_gets_no_better(monkeypatch):
     vectors, facts = train(tree(2), replace(SETTINGS, patience=20, epochs=500))
     assert (facts["best_epoch"], facts["epochs"]) == (5, training.BURN_IN + 20)
     assert vectors.any()
-
-
-def test_figures_are_those_of_a_naive_count():
-    """Rejects ranks that count other hypernyms, and precision over pairs instead of words."""
-    relations, vectors = tree(3), points(15, 2, seed=4)
-    ranks, precisions = [], []
-    apart = np.array([[distance(u, v) for v in vectors] for u in vectors])
-    np.fill_diagonal(apart, np.inf)
-    nearest = np.argsort(apart, axis=1)[:, :-1]
-    for word in range(1, 15):
-        above = relations.pairs[relations.pairs[:, 0] == word, 1]
-        hits = np.flatnonzero(np.isin(nearest[word], above)) + 1
-        ranks += (hits - np.arange(len(hits))).tolist()
-        precisions.append(np.mean((np.arange(len(hits)) + 1) / hits))
-    found = measure(vectors, relations)
-    ranked = found["reconstruction"]
-    assert ranked["mean_rank"] == pytest.approx(np.mean(ranks))
-    assert ranked["mean_average_precision"] == pytest.approx(np.mean(precisions))
-    assert ranked["words"] == ranked["all_words"] == len(precisions)
-    assert reconstruction(vectors, relations, words=5)["words"] == 5
-    distances = np.quantile(apart.min(axis=1), (0.05, 0.5, 0.95))
-    np.testing.assert_allclose(found["nearest_distances"], distances, rtol=1e-7)
-    for word, near in found["neighbours"].items():
-        order = nearest[relations.words.index(word)]
-        assert near == [relations.words[other] for other in order[: len(near)]]
-    # Points that all coincide have the worst rank.
-    assert reconstruction(np.full((15, 2), 0.1), relations, words=100)["mean_rank"] > 10
-
-
-def test_a_picture_is_drawn_of_points_that_keep_their_norms(tmp_path):
-    ball, flat = points(20, 6), points(20, 2)
-    kept = picture.disk_coordinates(ball)
-    np.testing.assert_allclose(np.linalg.norm(kept, axis=1), np.linalg.norm(ball, axis=1))
-    assert picture.disk_coordinates(flat) is flat
-    relations = Relations.from_words(["$a_$", "b_{", "é"], ["b_{", "c", "c"])
-    for dimension in (2, 3):
-        path = tmp_path / f"{dimension}.png"
-        picture.draw(points(4, dimension), relations, path)
-        assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 5_000

@@ -3,22 +3,16 @@
 import json
 import re
 import struct
-import subprocess
-import sys
 
 import matplotlib
 import pytest
 
 from dptext_spark.calibration.page import page as calibration_page
 from dptext_spark.errors import printable
-from dptext_spark.evaluation.attackers import STRONGER
 from dptext_spark.evaluation.page import page as evaluation_page
 from dptext_spark.report.page import _drawn, _look
-from dptext_spark.report.text import missing_library
 from tests.helpers import calibrations, evaluations
-from tests.helpers.drawing import without_drawing
 from tests.helpers.page import drawn
-from tests.helpers.tables import ROOT
 
 HOSTILE = "$\\frac{<b>$\u202e"
 FIGURES = {"calibration": ["n_w", "s_w"], "evaluation": ["similarity"]}
@@ -99,39 +93,6 @@ def test_the_images_beside_a_page_are_those_in_it_and_equal_input_gives_equal_by
         assert (tmp_path / "other" / name).read_bytes() == (folder / name).read_bytes()
 
 
-@pytest.mark.parametrize("target", [None, evaluations.MET, evaluations.UNMET])
-def test_the_page_of_an_evaluation_has_its_answer_first(thirds, target, tmp_path):
-    data = evaluation_page(evaluations.facts(thirds, target=target))
-    page, met = drawn(tmp_path / "out", data), target == evaluations.MET
-    lead, answer = page.text.split("The answer", 1)
-    assert "Private. These numbers were measured on private rows" in lead and STRONGER in lead
-    assert [a["id"] for a in page.attributes("h2")] == [
-        "answer",
-        "front",
-        "rows",
-        "settings",
-        "run",
-    ]
-    answer, rest = answer.split("What is kept for what is given away")
-    for said, where, when in (
-        ("take --mechanism laplace --epsilon 5", answer, met),
-        ("Add the filter --where", answer, met),
-        ("no setting here meets it", answer, target == evaluations.UNMET),
-        ("No setting here keeps recovery to 20%", answer, target is None),
-        ("No other setting beats these", answer, True),
-        ("--mechanism laplace --epsilon 1000000", answer, True),
-        ("(recommended)", rest, met),
-        *(
-            (text, rest, True)
-            for text in ("in-context", "Nothing released, or random words", "The original")
-        ),
-        *((text, rest, True) for text in ("Unchanged words", "Proven.")),
-        *((text, rest, True) for text in ("Linked to their originals", "Rows with the word")),
-    ):
-        assert (said in where) == when, said
-    assert [a["class"] for a in page.attributes("tr") if "class" in a] == ["marked"] * 2 * met
-
-
 def test_figures_differ_without_colour_and_grow_with_their_legend():
     """Rejects lines told apart by their colours alone, and curves that vanish where many are compared."""
     looks = [(str(look["color"]), str(look["ls"])) for look in map(_look, range(35))]
@@ -162,21 +123,3 @@ def test_figures_differ_without_colour_and_grow_with_their_legend():
         figure("one", marks=["1", "3"])["png"],
     ]
     assert len({*drawn}) == 3
-
-
-BLOCKED = """
-import sys
-sys.modules |= dict.fromkeys(("jinja2", "markupsafe", "matplotlib"))
-from dptext_spark.report.text import missing_library
-from dptext_spark.jobs import calibrate, evaluate, poincare
-print(missing_library())
-"""
-
-
-def test_what_is_missing_is_named_and_jobs_load_without_it():
-    """Rejects a check of one library alone, and an early import."""
-    assert missing_library() == ""
-    with without_drawing("matplotlib"):
-        assert missing_library() == "matplotlib"
-    printed = subprocess.check_output([sys.executable, "-c", BLOCKED], cwd=ROOT, text=True)
-    assert printed == "jinja2\n"

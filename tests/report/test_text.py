@@ -1,12 +1,25 @@
-"""Tables and blocks on a terminal."""
+"""What a report will lack, named before the work begins."""
 
-from dptext_spark.display import rendered, table
+import subprocess
+import sys
+
+from dptext_spark.report.text import missing_library
+from tests.helpers.drawing import without_drawing
+from tests.helpers.tables import ROOT
+
+BLOCKED = """
+import sys
+sys.modules |= dict.fromkeys(("jinja2", "markupsafe", "matplotlib"))
+from dptext_spark.report.text import missing_library
+from dptext_spark.jobs import calibrate, evaluate, poincare
+print(missing_library())
+"""
 
 
-def test_tables_align_and_blocks_are_parted_by_an_empty_line():
-    """The first column to the left, numbers to the right."""
-    rows = [["epsilon", "n_w"], ["better:", "lower"], ["2", "0.5"]]
-    assert table(rows) == ["epsilon    n_w", "better:  lower", "2          0.5"]
-    assert table(rows, numbers=False) == ["epsilon  n_w", "better:  lower", "2        0.5"]
-    blocks = ["One.", {"title": "laplace", "table": [["a", "b"]]}, ["x", "y"]]
-    assert rendered(blocks) == "One.\n\nlaplace\na  b\n\nx\ny"
+def test_what_is_missing_is_named_and_jobs_load_without_it():
+    """Rejects a check of one library alone, and an early import."""
+    assert missing_library() == ""
+    with without_drawing("matplotlib"):
+        assert missing_library() == "matplotlib"
+    printed = subprocess.check_output([sys.executable, "-c", BLOCKED], cwd=ROOT, text=True)
+    assert printed == "jinja2\n"

@@ -2,30 +2,22 @@
 
 import pickle
 import re
-from dataclasses import dataclass
 from hashlib import sha256
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from bm25s.stopwords import STOPWORDS_EN_PLUS
 
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms import Laplace
-from dptext_spark.options import PrivatizeOptions
-from dptext_spark.text.columns import DROP
-from dptext_spark.text.layout import Layout
 from dptext_spark.text.patterns.names import MARKS
 from dptext_spark.text.policies import (
-    AllWords,
     Drop,
-    OovPolicy,
-    Protection,
     Slots,
     TextPolicy,
     stop_words,
 )
-from dptext_spark.text.tokens import Segmentation, tokenize
+from dptext_spark.text.tokens import tokenize
 from tests.helpers import worlds
 
 ALL_ROWS = "shows how many words and marks each row has, and which rows are null or have none."
@@ -116,28 +108,6 @@ def test_what_is_covered_leaves_out_what_marks_replace(protect, marks, begin, tm
     assert is_marked == unknown.startswith("Outside of ") == ("words and ma" in shape)
 
 
-@pytest.mark.parametrize(
-    ("option", "values", "message"),
-    [
-        ("oov", ["", "MASK", "mask:", "mask:x", None, AllWords()], "mask, .*keep-unpro"),
-        (
-            "protect",
-            ["slots:", "ALL", "all:", " all", "rare:3"],
-            "all, content, slots, slots:COLUMN",
-        ),
-        ("layout", ["kept"], "words, keep.* Got: 'kept'"),
-        ("tokenizer", ["ICU", "icu:78.3"], "words, .*icu"),
-        ("identifiers", ["surrogate", "off:email"], "mask, surrogate:LABEL, off"),
-        ("identifiers", ["mask:emial"], "email, .*Perhaps you meant email"),
-        ("numbers", ["off"], r"mask or words\. Got: 'off'"),
-    ],
-)
-def test_unknown_policies_are_refused(option, values, message):
-    for value in values:
-        with pytest.raises(ConfigError, match=rf"{option}.*Allowed: {message}"):
-            TextPolicy(**{option: value})
-
-
 def test_policies_are_values():
     """Rejects equality by identity, under which each plan would be another one, and by fields alone."""
     policy = TextPolicy(oov="drop", protect="slots:a:b")
@@ -166,66 +136,3 @@ def test_the_stop_words_are_those_of_nltk_as_words():
     # Every form in which a text holds a stop word is one, except the pieces of cut contractions.
     forms = {word for stop in STOPWORDS_EN_PLUS for word in tokenize(f"x {stop} x")[1:-1]}
     assert len(forms - words) == 29 and forms - words <= {*STOPWORDS_EN_PLUS}
-
-
-def test_a_new_policy_is_one_class(small, monkeypatch):
-    """From option to output; rejects a branch on the policies that there are today."""
-    for kind in (OovPolicy, Protection, Layout, Segmentation):
-        monkeypatch.setattr(kind, "policies", dict(kind.policies))
-
-    @dataclass(frozen=True)
-    class First(OovPolicy):
-        name = "first"
-        scope = "{unknown} become one of the first {count} words, or nothing."
-        count: str
-
-        def release(self, count, release_words, uniforms, column):
-            word, coin = np.concatenate([*uniforms(2)]).T
-            return np.where(coin < 0.5, (word * int(self.count)).astype(np.int64), DROP)
-
-    class Capitals(Protection):
-        name = "capitals"
-        scope = "Words without a capital are released as they are."
-
-        def protected(self, tokens):
-            return tokens.flag(lambda token: token != token.lower())
-
-    class Dashes(Layout):
-        name = "dashes"
-        scope = "Dashes stand in the output."
-        capitals = False
-
-        def gaps(self, text, tokens):
-            return ["", *["-"] * len(tokens)]
-
-    class Spaced(Segmentation):
-        name = "spaced"
-        identity = "spaced 1"
-
-        def __call__(self, text):
-            return text.split()
-
-    assert First and Capitals and Dashes and Spaced
-    options = {"oov": "first:3", "protect": "capitals", "layout": "dashes", "tokenizer": "spaced"}
-    private = worlds.sanitizer(small, Laplace(epsilon=4.0), **options)
-    done = private.sanitize(["W1 " + "Zy.x " * 400 + "zyx w2"], [1], column="text")
-    (first, *middle, zyx, w2, end) = done.values.to_pylist()[0].split("-")
-    assert first in worlds.words(200) and (zyx, w2, end) == ("zyx", "w2", "")
-    assert {*middle} == {"w0", "w1", "w2"} and 130 < len(middle) < 270
-    assert (done.counts.unprotected[0], done.counts.dropped[0]) == (2, 400 - len(middle))
-    given = {
-        "input": "in",
-        "output": "out",
-        "embedding": small.path,
-        "mechanism": "laplace",
-        "epsilon": 4.0,
-    }
-    assert PrivatizeOptions.of({**given, "text": ["text"], **options}).policy.describe()[:4] == [
-        "Outside of marks such as [EMAIL], words without a capital are released as they are.",
-        "Outside of marks, protected words outside the vocabulary become one of the first 3 words, or "
-        "nothing.",
-        OovPolicy.shape.format(words="words and marks"),
-        "Dashes stand in the output.",
-    ]
-    with pytest.raises(ConfigError, match=r"fail, keep-unprotected.*, first:COUNT\. Got: 'x'"):
-        TextPolicy(oov="x")

@@ -17,24 +17,13 @@ from dptext_spark.tables.formats.format import FORMATS, Format
 from dptext_spark.tables.formats.parquet import Parquet
 from dptext_spark.tables.run import chosen_formats
 from dptext_spark.tables.storage import Storage
-from tests.helpers.lakes import Catalog, DeltaLake, Files, IcebergLake, write_rows
+from tests.helpers.lakes import ROWS, Catalog, DeltaLake, Files, IcebergLake, write_rows
 from tests.helpers.tables import hashes, names, run_table, spark_settings
 from tests.helpers.worlds import LABEL, sanitizer
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
-ROWS = [
-    {"id": 1, "text": 'w01 "w02", w03\nw04', "note": " a\\b "},
-    {"id": 2, "text": None, "note": 'say "hi"'},
-    {"id": 3, "text": "", "note": None},
-    {"id": 7, "text": "w05 Unheardof", "note": "ü, x"},
-]
 MORE = [{"id": 100 + i, "text": f"w{i}", "note": "x"} for i in range(40)]
-
-
-@pytest.fixture
-def options(ring_release):
-    return {**ring_release, "epsilon": 1e-3, "id": "id", "trust_id": True, "keep": ["id", "note"]}
 
 
 @pytest.fixture(params=sorted(FORMATS))
@@ -289,30 +278,3 @@ def test_types_that_a_format_lacks_are_refused(spark, tmp_path, monkeypatch, nam
 
     with pytest.raises(ConfigError, match=message) if message else nullcontext():
         Format.named(name, place, {}).check_schema(spark, schema)
-
-
-def test_tables_by_name_that_cannot_be_read_or_added_to(options, tmp_path, spark):
-    plain = write_rows(tmp_path / "plain" / "x.parquet", ROWS)
-    lake = Catalog(spark, tmp_path)
-    try:
-        lake.write_rows("queries", ROWS)
-        lake.write_rows("clean", [{"id": 1, "note": "x"}])
-        spark.sql("create view lake.seen as select *, rand() r from lake.queries")
-        given = {
-            "input": "lake.queries",
-            "format": "table",
-            "output": "lake.clean",
-            "mode": "append",
-        }
-        for changes, message in [
-            ({}, "do not fit .*Got: text is string in the output and absent in the table"),
-            ({"input": "lake.db.t"}, r"lake.db.t cannot be read.*--packages: io.delta"),
-            ({"output": "spark_catalog.lake.queries"}, "is the input"),
-            ({"input": "lake.seen", "output": "lake.x"}, "can give different rows each time"),
-            ({"input": f"parquet.`{plain}`", "output": "lake.x"}, "cannot be read"),
-        ]:
-            with pytest.raises((ConfigError, InputError), match=message):
-                run_table(**options | {"reports": tmp_path / "reports"} | given | changes)
-        assert (len(lake.rows("clean")), len(lake.rows("queries"))) == (1, 4)
-    finally:
-        spark.sql("drop database lake cascade")

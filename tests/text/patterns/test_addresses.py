@@ -4,7 +4,6 @@ import pytest
 
 from dptext_spark.text.patterns.find import find
 from dptext_spark.text.patterns.names import NUMBER, TYPES
-from dptext_spark.text.patterns.tables import DOMAINS
 
 ALL = frozenset([*TYPES, NUMBER])
 
@@ -79,9 +78,3 @@ def test_code_and_prose_are_no_addresses(text):
     """Rejects decorators and annotations as handles, escapes as paths, words as hosts."""
     names = {name for name, _ in spans(text)}
     assert not names & {"email", "url", "path", "handle", "coordinates"}
-
-
-def test_domains_are_those_of_the_root_zone():
-    """Rejects a list that lacks countries whose names are registered below others only."""
-    assert {"com", "za", "bd", "np", "xn--p1ai", "\u0440\u0444", "onion"} <= DOMAINS
-    assert "example" not in DOMAINS

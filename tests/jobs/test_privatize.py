@@ -1,4 +1,4 @@
-"""Rows under a budget on Spark: the same words however they are computed, and a report that says lengths."""
+"""dptext privatize: budgets of rows, and what its report says of their lengths and of persons."""
 
 import json
 from pathlib import Path

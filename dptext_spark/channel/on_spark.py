@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from dptext_spark.calibration.estimators import Estimator, estimator
@@ -21,7 +22,11 @@ from dptext_spark.search.nearest import Search
 from dptext_spark.spark.versions import to_arrow
 from dptext_spark.word_reader import Bundle
 
-_SUMS_SCHEMA: Final = "output int, word int, total double"  # 16 bytes a cell, not 24
+# A row for each output: its cells as bytes, since a row for each cell costs more than its sum.
+_SUMS_SCHEMA: Final = "output bigint, weight double, words binary, totals binary"
+_WORD: Final = np.dtype("<i4")
+_TOTAL: Final = np.dtype("<f8")
+_BATCH: Final = 1024  # outputs whose cells travel together, 3 MB
 _COUNTS_SCHEMA: Final = "word bigint, output bigint, count double"
 
 
@@ -118,20 +123,21 @@ class SparkRounds(Rounds):
         return partial(function, self.source, *arguments)
 
     def _sums(self, frame: DataFrame) -> PosteriorSums:
-        """Read what workers summed; a cell of word -1 has the weight of its output."""
-        table = to_arrow(frame).sort_by([("output", "ascending"), ("word", "ascending")])
-        outputs = table["output"].to_numpy().astype(np.int64)
-        words = table["word"].to_numpy().astype(np.int64)
-        totals = table["total"].to_numpy()
-        is_weight = words < 0
-        cells = ~is_weight
+        """Read what workers summed."""
+        table = to_arrow(frame)
+        outputs: Ints = table["output"].to_numpy()
+        words = table["words"].to_pylist()
+        totals = table["totals"].to_pylist()
+        order = np.argsort(outputs)
+        cells = np.frombuffer(b"".join(words[row] for row in order), dtype=_WORD)
+        counts = np.array([len(of_output) // _WORD.itemsize for of_output in words], dtype=np.int64)
         vocabulary = len(self.source.prior)
         return PosteriorSums(
             vocabulary=vocabulary,
-            outputs=outputs[is_weight],
-            weight=totals[is_weight],
-            keys=outputs[cells] * vocabulary + words[cells],
-            total=totals[cells],
+            outputs=outputs[order],
+            weight=table["weight"].to_numpy()[order],
+            keys=np.repeat(outputs[order] * vocabulary, counts[order]) + cells,
+            total=np.frombuffer(b"".join(totals[row] for row in order), dtype=_TOTAL),
         )
 
 
@@ -172,7 +178,7 @@ def _imagined(
 ) -> Iterator[pa.RecordBatch]:
     guesser = source.opened()
     places = np.array(sorted(_numbers(batches)), dtype=np.int64)
-    yield from _cells_of(guesser.imagined(guesser.outputs[places])).to_batches()
+    yield from _cells_of(guesser.imagined(guesser.outputs[places]))
 
 
 def _drawn(
@@ -207,18 +213,29 @@ def _summed(
     outputs = table["output"].to_numpy()
     points = np.frombuffer(b"".join(table["point"].to_pylist()), dtype=guesser.density.dtype)
     sums = guesser.sums(outputs, points.reshape(len(outputs), -1))
-    yield from _cells_of(sums).to_batches()
+    yield from _cells_of(sums)
 
 
-def _cells_of(sums: PosteriorSums) -> pa.Table:
-    """Write sums as output, word and total; the weight of an output has the word -1."""
+def _cells_of(sums: PosteriorSums) -> Iterator[pa.RecordBatch]:
+    """Yield each output's weight and cells, words and totals as bytes."""
     outputs, words = np.divmod(sums.keys, sums.vocabulary)
+    borders = np.searchsorted(outputs, np.append(sums.outputs, sums.vocabulary))
     columns = {
-        "output": np.concatenate([sums.outputs, outputs]).astype(np.int32),
-        "word": np.concatenate([np.full(len(sums.outputs), -1), words]).astype(np.int32),
-        "total": np.concatenate([sums.weight, sums.total]),
+        "output": sums.outputs,
+        "weight": sums.weight,
+        "words": _as_bytes(words.astype(_WORD), borders),
+        "totals": _as_bytes(sums.total.astype(_TOTAL), borders),
     }
-    return pa.table(columns)
+    yield from pa.table(columns).to_batches(max_chunksize=_BATCH)
+
+
+def _as_bytes(numbers: NDArray[Any], borders: Ints) -> pa.Array:
+    """Return the bytes of numbers between borders (u + 1,)."""
+    offsets = pa.py_buffer(borders * numbers.itemsize)
+    lists = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(borders) - 1, [None, offsets, pa.py_buffer(numbers)]
+    )
+    return lists.cast(pa.binary())
 
 
 def _judged_blocks(

@@ -275,9 +275,13 @@ class PosteriorSums:
         left.
         """
         both = np.concatenate([self.keys, other.keys])
-        keys, places = np.unique(both, return_inverse=True)
-        total = np.zeros(len(keys))
-        np.add.at(total, places, np.concatenate([self.total, other.total]))
+        merged = np.argsort(both, kind="stable")  # of two ascending parts: quick
+        is_new = np.diff(both[merged], prepend=-1) > 0
+        keys = both[merged][is_new]
+        places = np.empty(len(both), dtype=np.int64)
+        places[merged] = np.cumsum(is_new) - 1
+        totals = np.concatenate([self.total, other.total])
+        total: Floats = np.bincount(places, weights=totals).astype(np.float64)
         places_of_self, places_of_other = np.split(places, [len(self.keys)])
         for part, cells in ((self, places_of_self), (other, places_of_other)):
             lacks = np.ones(len(keys), dtype=np.bool_)
@@ -287,10 +291,7 @@ class PosteriorSums:
             total[lacks] += prior[words] * remainder[np.searchsorted(self.outputs, outputs)]
         weight = self.weight.copy()
         weight[np.searchsorted(self.outputs, other.outputs)] += other.weight
-        order = np.lexsort((-total, keys // self.vocabulary))
-        outputs = keys[order] // self.vocabulary
-        rank = np.arange(len(order)) - np.searchsorted(outputs, outputs)
-        cells = np.sort(order[rank < MOST_CELLS])
+        cells = _likeliest_cells(keys // self.vocabulary, total)
         return replace(self, weight=weight, keys=keys[cells], total=total[cells])
 
     def guesses(self) -> Ints:
@@ -331,6 +332,28 @@ class PosteriorSums:
             size=size,
             difference=difference,
         )
+
+
+def _likeliest_cells(outputs: Ints, total: Floats) -> Ints:
+    """Return the places of the ``MOST_CELLS`` likeliest cells of each output, ascending.
+
+    Outputs of cells (c,) ascend; of equally likely cells the first are taken.
+    """
+    starts = np.flatnonzero(np.diff(outputs, prepend=-1))
+    ends = np.append(starts[1:], len(outputs))
+    least = np.full(len(starts), -np.inf)
+    for number in np.flatnonzero(ends - starts > MOST_CELLS):
+        of_output = total[starts[number] : ends[number]]
+        least[number] = np.partition(of_output, -MOST_CELLS)[-MOST_CELLS]
+    least_of_cell = np.repeat(least, ends - starts)
+    is_above = total > least_of_cell
+    is_tied = total == least_of_cell
+    # Of tied cells there is room for some.
+    above_before = np.append(0, np.cumsum(is_above))
+    tied_before = np.append(0, np.cumsum(is_tied))
+    room = MOST_CELLS - (above_before[ends] - above_before[starts])
+    rank = tied_before[:-1] - np.repeat(tied_before[starts], ends - starts)
+    return np.flatnonzero(is_above | (is_tied & (rank < np.repeat(room, ends - starts))))
 
 
 class Rounds(ABC):

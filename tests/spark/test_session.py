@@ -87,7 +87,7 @@ def test_no_python_worker_listens_at_a_port(spark, monkeypatch):
     spark.range(2).mapInArrow(lambda batches: batches, "id long").collect()
     daemons = []
     for process in psutil.process_iter(["cmdline"]):
-        if "pyspark.daemon" in (process.info["cmdline"] or []):
+        if "pyspark.worker" in (process.info["cmdline"] or []):  # a daemon, and what it forks
             is_ours = spark.sparkContext._gateway.proc.pid in [p.pid for p in process.parents()]
             daemons += [process] if is_ours else []
     assert daemons

@@ -813,8 +813,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         f"mechanism, repeatable: {MECHANISM}", (), alias="mechanism"
     )
     vectors: Annotated[tuple[VectorSpec, ...], DISTINCT] = NOISE(
-        "evaluate dptext vectors instead, repeatable: main-axes, random; with parameters, e.g. "
-        "main-axes:dimension=12",
+        "evaluate dptext vectors instead, repeatable: main-axes, random, bags; with parameters, "
+        "e.g. main-axes:dimension=12 or bags:kgrams=2",
         (),
     )
     embedding: LocalPath = MEASURE(EMBEDDING)
@@ -894,6 +894,11 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         if idle:
             options = ", ".join(f"--{fields[name].alias}" for name in idle)
             yield ConfigError("Options do nothing for --vectors", got=options, do="Leave them out")
+        kgrams = [projected_vectors(spec, epsilon=1.0).kgrams for spec in self.vectors]
+        if self.tokens is not None and any(kgrams):
+            yield ConfigError(
+                "Bags of K-grams are of --text", do="Leave --vectors bags out, or --tokens"
+            )
         if self.sample == "all" or self.sample > MOST_VECTORS:
             yield ConfigError(
                 "Too many rows for --vectors: one task of Spark holds them",
@@ -966,6 +971,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             value = getattr(self, name)
             if value != fields[name].default:
                 options[str(fields[name].alias)] = value
+        if isinstance(mechanism, VectorSetting) and mechanism.noise.parameters.kgrams is not None:
+            del options["embedding"]
         if search is not None:
             options |= search.options
             if self.release_words:

@@ -159,6 +159,10 @@ WRONG = {
         (VECTORS | {"target": "recovered_words(far) <= 0.5"}, "--target has a wrong value"),
         ({"target": "distances >= 0.5"}, "is of --vectors"),
         (
+            VECTORS | {"vectors": ["bags"], "text": None, "tokens": "t"},
+            "Bags of K-grams are of --t",
+        ),
+        (
             VECTORS | {"text": None, "tokens": "t", "target": "membership <= 0.6"},
             "membership <= 0.6 is of --text",
         ),

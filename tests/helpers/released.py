@@ -46,6 +46,7 @@ from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.poincare import Relations, Settings, train
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
+from dptext_spark.text.bags import KgramBags
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from dptext_spark.word_reader import WordReader
@@ -225,7 +226,7 @@ def _vectors(glove: Embedding, rows: pa.Table) -> dict[str, str]:
         mechanism = (
             parameters.of_length(length) if parameters.kgrams is None else parameters.of_bags()
         )
-        reader = mechanism.bags(WORDS_ALONE.tokenizer)
+        reader: WordReader | KgramBags | None = mechanism.bags(WORDS_ALONE.tokenizer)
         if embedding is not None:
             reader = WordReader(bundle=embedding, policy=WORDS_ALONE)
         sanitizer = VectorSanitizer(mechanism=mechanism, noise=noise, reader=reader)

@@ -44,7 +44,7 @@ def least_dimension(dimension: int, beta: float, delta: float) -> int:
     return math.ceil((width + math.sqrt(-math.log(delta))) ** 2 / beta**2)
 
 
-def sparse_dimension(dimension: int, entries: int, beta: float, delta: float) -> int:
+def sparse_dimension(dimension: int, entries: float, beta: float, delta: float) -> int:
     """Compute the paper's m for vectors of few non-zero entries, by their Gaussian width.
 
     Source: Feyisetan and Kasiviswanathan 2021, section 3.

@@ -90,15 +90,6 @@ class Spread(NamedTuple):
     # Share of the variance that the best linear estimate from released vectors has; a constant: 0.
     variance: float
 
-    @classmethod
-    def isotropic(cls, vectors: str, length: int, singular_values: Floats, scale: float) -> Self:
-        """Compare unit vectors (n,) of any direction with noise on images of these stretches."""
-        rows = len(singular_values)
-        variances = np.square(singular_values) / length  # of an image; of a number 1 / n
-        noise = (rows + 1.0) * scale**2
-        kept = float((variances / (variances + noise)).sum()) / length
-        return cls(vectors, math.sqrt(2.0), rows * scale, kept)
-
     @property
     def is_useless(self) -> bool:
         """Whether a constant serves nearly as well."""
@@ -240,10 +231,7 @@ class ProjectedVectors(ProjectionParameters):
                 f"The dimension of bags of K-grams must be at most {_PLACES}; got {self.dimension}"
             )
         if self.projection == "main-axes":
-            raise ConfigError(
-                "Bags of K-grams have no main axes",
-                do="Leave --projection main-axes out, or --kgrams",
-            )
+            raise ConfigError("Bags of K-grams have no main axes", do="Leave --projection out")
         if self.sensitivity == "paper" and self.projection is None:
             raise ConfigError(
                 "Bags of K-grams have --sensitivity paper after a random projection alone",
@@ -257,34 +245,23 @@ class ProjectedVectors(ProjectionParameters):
         these make the error of inner products smallest.
         """
         self.check_bags()
-        if self.projection is None:
-            numbers = np.arange(1.0, _PLACES + 1.0)
-            best = int(_product_error(numbers, 1.0 / self.epsilon).argmin()) + 1
-            places = self.dimension or best
-            stretch = 1.0
-            singular_values: Floats = np.ones(places)
-        else:
-            places = _PLACES
-            matrix = self.random_projection(places).matrix
-            stretch = spectral_constant(matrix)
-            singular_values = np.asarray(np.linalg.svd(matrix, compute_uv=False), np.float64)
-        sensitivity = self._sensitivity(stretch)
-        scale = sensitivity / self.epsilon
         vectors = f"hashed bags of {self.kgrams}-grams"
+        if self.projection == "random":
+            variances = np.full(_PLACES, 1.0 / _PLACES)
+            prior = PublicPrior(axes=np.eye(_PLACES), variances=variances, vectors=vectors)
+            return self.of_length(_PLACES, prior)
+        scale = 1.0 / self.epsilon
+        best = int(_product_error(np.arange(1.0, _PLACES + 1.0), scale).argmin()) + 1
+        places = self.dimension or best
+        kept = 1.0 / (1.0 + places * (places + 1.0) * scale**2)
         return VectorNoise(
             parameters=self,
             input_dimension=places,
-            dimension=len(singular_values),
-            stretch=stretch,
-            sensitivity=sensitivity,
-            spread=Spread.isotropic(vectors, places, singular_values, scale),
+            dimension=places,
+            stretch=1.0,
+            sensitivity=1.0,
+            spread=Spread(vectors, math.sqrt(2.0), places * scale, kept),
         )
-
-    def _sensitivity(self, stretch: float) -> float:
-        """Return Delta, for a matrix that stretches vectors so much at most."""
-        if self.sensitivity == "paper":
-            return 1.0 + self.beta
-        return stretch
 
     def of_length(self, input_dimension: int, prior: PublicPrior | None = None) -> VectorNoise:
         """Bind the mechanism to vectors of one length, which the dimension must suit.
@@ -297,7 +274,9 @@ class ProjectedVectors(ProjectionParameters):
         if matrix is None:
             matrix = self.random_projection(input_dimension).matrix
         stretch = spectral_constant(matrix)
-        sensitivity = self._sensitivity(stretch)
+        sensitivity = 1.0 + self.beta
+        if self.sensitivity == "spectral":
+            sensitivity = stretch
         spread = None
         if prior is not None:
             spread = prior.spread(matrix, sensitivity / self.epsilon)
@@ -343,15 +322,14 @@ class ProjectedVectors(ProjectionParameters):
 def projected_vectors(spec: str, *, epsilon: float) -> ProjectedVectors:
     """Read ``main-axes``, ``random`` or ``bags``, with parameters: ``main-axes:dimension=12``."""
     name, listed = parsed(spec)
-    hidden = {"epsilon", "projection", "kgrams"}
-    values: dict[str, Any] = {**listed, "projection": name, "epsilon": epsilon}
-    if name == BAGS:
-        hidden = {"epsilon"}
-        values = {"kgrams": 1, **listed, "epsilon": epsilon}
-    elif name not in get_args(ProjectionName):
+    fields = ProjectedVectors.model_fields
+    names = [field for field in fields if field not in ("projection", "epsilon")]
+    values: dict[str, Any] = {"kgrams": 1, **listed, "epsilon": epsilon}
+    if name != BAGS:
+        values = {**listed, "projection": name, "epsilon": epsilon}
+    if name not in (*get_args(ProjectionName), BAGS):
         allowed = f"{', '.join(get_args(ProjectionName))} or {BAGS}"
         raise ConfigError("Vectors cannot be released so", allowed=allowed, got=repr(name))
-    names = [field for field in ProjectedVectors.model_fields if field not in hidden]
     try:
         setting = ProjectedVectors.model_validate(values)
     except ValidationError as error:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +15,6 @@ from scipy import sparse
 
 from dptext_spark.text.columns import Tokens, check_unicode, slices
 from dptext_spark.text.tokens import Segmentation, lookup_forms
-
-Gram: TypeAlias = tuple[str, ...]
 
 
 class Bags(NamedTuple):
@@ -51,52 +49,48 @@ class KgramBags:
     def read(self, texts: pa.Array, column: str) -> Bags:
         """Read texts (rows,), none of them null."""
         check_unicode(texts, column)
-        hashes = [np.zeros(0, dtype=np.uint64)]
+        hashes: list[int] = []
         contents: list[tuple[bytes, ...]] = []
         counts: list[int] = []
         for rows in slices(texts):
             tokens = Tokens.of(texts[rows], self.tokenizer)
-            known_hashes: dict[Gram, int] = {}
+            distinct_hashes: dict[tuple[str, ...], int] = {}
             for row, grams in enumerate(_grams(tokens, self.kgrams)):
                 for gram in grams:
-                    if gram not in known_hashes:
-                        known_hashes[gram] = _hash(gram)
-                row_hashes = [known_hashes[gram] for gram in grams]
-                hashes.append(np.array(row_hashes, dtype=np.uint64))
+                    if gram not in distinct_hashes:
+                        distinct_hashes[gram] = _hash(gram)
+                    hashes.append(distinct_hashes[gram])
                 counts.append(len(grams))
                 contents.append(tokens.row_content(row))
         gram_counts = np.array(counts, dtype=np.int64)
-        return Bags(self._vectors(np.concatenate(hashes), gram_counts), contents, gram_counts)
+        vectors = self._vectors(np.array(hashes, dtype=np.uint64), gram_counts)
+        return Bags(vectors, contents, gram_counts)
 
     def _vectors(
         self, hashes: NDArray[np.uint64], gram_counts: NDArray[np.int64]
     ) -> sparse.csr_array:
         """Add up the signs of grams by text and place, and scale each text to length 1."""
-        shape = (len(gram_counts), self.places)
+        rows = np.repeat(np.arange(len(gram_counts)), gram_counts)
         signs = np.where(hashes & np.uint64(1), -1.0, 1.0)
         places = ((hashes >> np.uint64(1)) % np.uint64(self.places)).astype(np.int64)
-        rows = np.repeat(np.arange(shape[0]), gram_counts)
+        shape = (len(gram_counts), self.places)
         vectors = sparse.csr_array((signs, (rows, places)), shape=shape)
-        row_of_number = np.repeat(np.arange(shape[0]), np.diff(vectors.indptr))
-        squares = np.bincount(row_of_number, np.square(vectors.data), minlength=shape[0])
         # A sum of squared integers is 0, where all signs cancel, or 1 at least.
-        vectors.data /= np.sqrt(np.maximum(squares, 1.0))[row_of_number]
+        squares = np.maximum((vectors * vectors).sum(axis=1), 1.0)
+        vectors.data /= np.repeat(np.sqrt(squares), np.diff(vectors.indptr))
         return vectors
 
 
-def _grams(tokens: Tokens, kgrams: int) -> Iterator[list[Gram]]:
+def _grams(tokens: Tokens, kgrams: int) -> Iterator[list[tuple[str, ...]]]:
     """Yield the K-grams of each text."""
     forms = [lookup_forms(token)[1] for token in tokens.distinct.to_pylist()]
     words = [forms[code] for code in tokens.codes.tolist()]
     for start, end in pairwise(tokens.offsets.tolist()):
-        length = min(kgrams, end - start)
-        if not length:
-            yield []
-            continue
+        length = max(1, min(kgrams, end - start))
         yield [tuple(words[place : place + length]) for place in range(start, end - length + 1)]
 
 
-def _hash(gram: Gram) -> int:
+def _hash(gram: tuple[str, ...]) -> int:
     """Hash a gram; each word's length comes first, so that no two grams are hashed as one."""
     digest = hashlib.blake2b(digest_size=8, person=b"dptext-kgrams")
     for word in gram:

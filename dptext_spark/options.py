@@ -813,8 +813,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         f"mechanism, repeatable: {MECHANISM}", (), alias="mechanism"
     )
     vectors: Annotated[tuple[VectorSpec, ...], DISTINCT] = NOISE(
-        "evaluate dptext vectors instead, repeatable: main-axes, random; with parameters, e.g. "
-        "main-axes:dimension=12",
+        "evaluate dptext vectors instead, repeatable: main-axes, random, bags; with parameters, "
+        "e.g. main-axes:dimension=12 or bags:kgrams=2",
         (),
     )
     embedding: LocalPath = MEASURE(EMBEDDING)
@@ -894,6 +894,11 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
         if idle:
             options = ", ".join(f"--{fields[name].alias}" for name in idle)
             yield ConfigError("Options do nothing for --vectors", got=options, do="Leave them out")
+        kgrams = [projected_vectors(spec, epsilon=1.0).kgrams for spec in self.vectors]
+        if self.tokens is not None and any(kgrams):
+            yield ConfigError(
+                "Bags of K-grams are of --text", do="Leave --vectors bags out, or --tokens"
+            )
         if self.sample == "all" or self.sample > MOST_VECTORS:
             yield ConfigError(
                 "Too many rows for --vectors: one task of Spark holds them",
@@ -966,6 +971,8 @@ class EvaluateOptions(PolicyOptions, GridOptions, InputOptions):
             value = getattr(self, name)
             if value != fields[name].default:
                 options[str(fields[name].alias)] = value
+        if isinstance(mechanism, VectorSetting) and mechanism.noise.parameters.kgrams is not None:
+            del options["embedding"]
         if search is not None:
             options |= search.options
             if self.release_words:
@@ -1182,7 +1189,8 @@ class PrivatizeOptions(PolicyOptions, MechanismOptions, TableOptions):
 class VectorsOptions(ProjectedVectors, TableOptions):
     """Release projected vectors with noise.
 
-    A text is released as the average of its words' vectors, or as one vector for each word.
+    A text is released as the average of its words' vectors, as one vector for each word, or as a
+    hashed bag of K-grams.
     """
 
     command = "vectors"
@@ -1191,7 +1199,9 @@ class VectorsOptions(ProjectedVectors, TableOptions):
     published = TableOptions.published | {"vector", "tokens", *ProjectedVectors.model_fields}
 
     vector: Columns = TABLE("array<float> or array<double> column; repeatable", ())
-    text: Columns = TABLE("string column to release as the average of its words; repeatable", ())
+    text: Columns = TABLE(
+        "string column: the mean of its words, or bags of --kgrams; repeatable", ()
+    )
     tokens: Columns = TABLE(
         "string or array<string> column to release as one vector for each word; repeatable", ()
     )
@@ -1200,6 +1210,9 @@ class VectorsOptions(ProjectedVectors, TableOptions):
 
     def conflicts(self) -> Iterator[ConfigError]:
         yield from self.column_conflicts(vector=self.vector, text=self.text, tokens=self.tokens)
+        if self.kgrams is not None:
+            yield from self._bag_conflicts()
+            return
         needs_embedding = bool(self.text or self.tokens) or self.projection == "main-axes"
         if needs_embedding != (self.embedding is not None):
             yield ConfigError(
@@ -1207,6 +1220,21 @@ class VectorsOptions(ProjectedVectors, TableOptions):
                 do="Give words the bundle of their vectors, and --projection main-axes that of "
                 "public vectors of the same kind; random projections of --vector columns need none",
             )
+
+    def _bag_conflicts(self) -> Iterator[ConfigError]:
+        """Yield what does not go with bags of K-grams."""
+        names = ("vector", "tokens", "embedding")
+        others = [f"--{name}" for name in names if getattr(self, name)]
+        if others or not self.text:
+            yield ConfigError(
+                "Option --kgrams is for --text alone, without an --embedding",
+                got=", ".join(others) or "no --text",
+                do="Release other columns by a command of their own",
+            )
+        try:
+            self.check_bags()
+        except ConfigError as error:
+            yield error
 
     @property
     def mechanism(self) -> ProjectedVectors:

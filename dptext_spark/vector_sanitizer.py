@@ -15,6 +15,7 @@ from dptext_spark.errors import InputError
 from dptext_spark.mechanisms.vectors import VectorNoise
 from dptext_spark.noise import ColumnNoise, ReleaseNoise, to_uniform
 from dptext_spark.sanitizer import CHUNK, CountT, token_uniforms
+from dptext_spark.text.bags import KgramBags
 from dptext_spark.text.columns import PythonColumn, as_arrow, check_lengths, check_unique, id_bytes
 from dptext_spark.word_reader import WordReader
 
@@ -25,7 +26,7 @@ class VectorCounts(NamedTuple, Generic[CountT]):
     released: CountT  # 1 for a released vector
     null: CountT  # 1 for a row that is null and stays so
     wordless: CountT  # 1 for a text without any known token, released as the zero vector
-    known: CountT  # tokens of a text that its average is over, or that have vectors of their own
+    known: CountT  # tokens of a text that its average is over, or with own vectors; its K-grams
     unknown: CountT  # tokens of a text outside the vocabulary, left out of it or zero vectors
 
 
@@ -42,7 +43,8 @@ class VectorSanitizer:
 
     mechanism: VectorNoise
     noise: ReleaseNoise = field(repr=False)  # of the mechanism's law
-    reader: WordReader | None = None  # of columns of texts, whose words' vectors are averaged
+    # Of columns of texts: averages their words' vectors, or hashes their K-grams.
+    reader: WordReader | KgramBags | None = None
     by_word: bool = False  # whether each token has a vector of its own instead
 
     def sanitize(
@@ -60,7 +62,7 @@ class VectorSanitizer:
         kind = values.type
         check_lengths(column, len(values), len(row_ids), "id")
         self._check_type(kind, column)
-        if self.reader is not None and self.by_word:
+        if isinstance(self.reader, WordReader) and self.by_word:
             return self._sanitize_words(values, row_ids, self.reader, column)
         released_kind = kind if self.reader is None else pa.list_(pa.float32())
         lists = [pa.array([], released_kind)]
@@ -98,6 +100,13 @@ class VectorSanitizer:
         if self.reader is None:
             vectors = _read_vectors(values.drop_null(), self.mechanism.input_dimension, column)
             contents: list[tuple[bytes, ...]] = [(row.astype("<f8").tobytes(),) for row in vectors]
+        elif isinstance(self.reader, KgramBags):
+            purpose = self.reader.identity
+            bags = self.reader.read(values.drop_null(), column)
+            vectors = bags.vectors.toarray()
+            contents = bags.contents
+            counts.known[present] = bags.grams
+            counts.wordless[present] = bags.grams == 0
         else:
             tokenizer = self.reader.policy.tokenizer.identity
             if tokenizer:

@@ -27,6 +27,7 @@ LAPLACE = {"mechanism": "laplace", "epsilon": 5.0}
 GOOD = TABLE | LAPLACE | {"embedding": "bundle", "text": ("text",)}
 EVALUATE = GOOD | {"text": "text", "mechanism": ["laplace", "exponential"], "epsilon": [5.0, 10.0]}
 VECTORS = {"mechanism": (), "vectors": ["main-axes"]}
+BAGS = {"vector": (), "text": "t", "kgrams": 2}
 RIGHT = {
     "privatize": GOOD,
     "vectors": TABLE | {"epsilon": 5.0, "vector": "v"},
@@ -149,7 +150,7 @@ WRONG = {
         ({"author": "person.name"}, "not fields inside them"),
         ({"vectors": ["main-axes"]}, "--mechanism or --vectors, one of them"),
         ({"mechanism": ()}, "--mechanism or --vectors, one of them"),
-        (VECTORS | {"vectors": ["axes"]}, "random or main-axes. Got: 'axes'"),
+        (VECTORS | {"vectors": ["axes"]}, "main-axes or bags. Got: 'axes'"),
         (VECTORS | {"vectors": ["random:t=1"]}, "t of random is unknown. Allowed: beta, delta"),
         (VECTORS | {"oov": "drop", "versions": 2}, "do nothing for --vectors. Got: --oov, --versi"),
         (VECTORS | {"sample": "all"}, "--sample 20000 or less"),
@@ -157,6 +158,10 @@ WRONG = {
         (VECTORS | {"target": "recovery(top1) <= 0.5"}, "is of released words"),
         (VECTORS | {"target": "recovered_words(far) <= 0.5"}, "--target has a wrong value"),
         ({"target": "distances >= 0.5"}, "is of --vectors"),
+        (
+            VECTORS | {"vectors": ["bags"], "text": None, "tokens": "t"},
+            "Bags of K-grams are of --t",
+        ),
         (
             VECTORS | {"text": None, "tokens": "t", "target": "membership <= 0.6"},
             "membership <= 0.6 is of --text",
@@ -173,6 +178,12 @@ WRONG = {
         ({"tokens": "t"}, "main-axes need --embedding"),
         ({"projection": "main-axes"}, "main-axes need --embedding"),
         ({"projection": "axes"}, "--projection has.*random or main-axes"),
+        ({"kgrams": 2}, "--kgrams is for --text alone.*Got: --vector"),
+        (BAGS | {"tokens": "w"}, "--kgrams is for --text alone.*Got: --tokens"),
+        (BAGS | {"embedding": "b"}, "--kgrams is for --text alone.*Got: --embedding"),
+        (BAGS | {"projection": "main-axes"}, "no main axes"),
+        (BAGS | {"sensitivity": "paper"}, "after a random projection alone"),
+        (BAGS | {"kgrams": 11}, "--kgrams has a wrong value"),
         ({"name": "s"}, r"\(--name\) does nothing without"),
         ({"tokenizer": "icu"}, "--tokenizer is for texts"),
         (

@@ -95,6 +95,7 @@ NEEDED = {
     "identifiers": "--key-file k --name n",
     "incremental": "--key-file k --name n",
     "key-file": "--name n",
+    "kgrams": "--text text",
     "new-text": "--ledger l",
     "name": "--key-file k",
     "tokens": "--layout words",
@@ -105,7 +106,7 @@ NEEDED = {
 }
 """What must be given besides some options."""
 
-IN_PLACE_OF = {"vectors": "mechanism"}
+IN_PLACE_OF = {"vectors": "mechanism", "kgrams": "vector"}
 """What must not be given besides some options."""
 
 STAND_INS = {

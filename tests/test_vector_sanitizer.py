@@ -201,6 +201,61 @@ def test_texts_are_cut_without_a_trace_and_share_no_noise(small, tmp_path, monke
     )
 
 
+def bag_sanitizer(kgrams=2, tokenizer=PLAIN, **parameters):
+    """A release of bags under the fixed key."""
+    used = ProjectedVectors(**{"epsilon": 10.0, "kgrams": kgrams} | parameters).of_bags()
+    noise = ReleaseNoise.of(
+        worlds.KEY, salt="", noise_parameters={"same": "for all"}, fingerprint=""
+    )
+    return VectorSanitizer(mechanism=used, noise=noise, reader=used.bags(tokenizer))
+
+
+@pytest.mark.parametrize("projection", [None, "random"])
+def test_bags_are_released_with_their_counts(projection):
+    """At a huge epsilon the noise is gone; rejects a projection that is not the public one."""
+    texts = ["play the song", "", None, "song", "Play THE song!"]
+    private = bag_sanitizer(epsilon=1e3, dimension=40, projection=projection)
+    result = private.sanitize(pa.array(texts), pa.array(range(5)), column="t")
+    assert result.values.type == pa.list_(pa.float32()) and result.values[2].as_py() is None
+    present = [text for text in texts if text is not None]
+    used = private.mechanism
+    expected = used.bags(PLAIN).read(pa.array(present), "t").vectors @ used.projection.matrix.T
+    got = np.array([row for row in result.values.to_pylist() if row is not None])
+    assert np.abs(got - expected).max() < 100 * used.scale
+    assert representable(got, used.grid)
+    counts = result.counts
+    assert (counts.known.tolist(), counts.unknown.tolist()) == ([2, 0, 0, 1, 2], [0] * 5)
+    assert (counts.wordless.tolist(), counts.null.tolist()) == ([0, 1, 0, 0, 0], [0, 0, 1, 0, 0])
+    with pytest.raises(InputError, match=r"Allowed: string\. Got: list<"):
+        run(private, lists([[1.0]]))
+
+
+def test_bags_share_no_noise(monkeypatch):
+    """Rejects noise by content alone: two bags of one text would tell their difference."""
+    icu = Segmentation.of("icu")
+    kinds = [bag_sanitizer(1, dimension=6), bag_sanitizer(2, dimension=6)]
+    kinds += [bag_sanitizer(1, dimension=6, tokenizer=icu)]
+    texts = pa.array(["", "", "play the song", "play  the song"])
+    whole = [run(kind, texts) for kind in kinds]
+    # Of the empty text the noise alone is released.
+    assert len({tuple(row) for rows in whole for row in rows}) == 12
+    monkeypatch.setattr(vectors, "CHUNK", 1)
+    assert [run(kind, texts) for kind in kinds] == whole
+    assert run(kinds[1], texts[::-1], [3, 2, 1, 0]) == whole[1][::-1]
+
+
+def test_the_noise_of_bags_is_of_epsilon():
+    """Rejects noise of another epsilon or of n dimensions, and a bag that is not what was hashed."""
+    texts = [f"play song {row % 7}" for row in range(3000)]
+    private = bag_sanitizer(1, epsilon=8.0, dimension=6)
+    bags = private.mechanism.bags(PLAIN).read(pa.array(texts), "t").vectors.toarray()
+    lengths = np.linalg.norm(np.array(run(private, pa.array(texts))) - bags, axis=1)
+    law = stats.gamma(6, scale=1 / 8.0)
+    assert stats.kstest(lengths, law.cdf).pvalue > 1e-4  # the false-alarm rate
+    for wrong in (stats.gamma(6, scale=1 / 9.0), stats.gamma(5, scale=1 / 8.0)):
+        assert stats.kstest(lengths, wrong.cdf).pvalue < 1e-4
+
+
 def test_a_bundle_that_changes_while_it_is_in_use_gives_no_vectors(tmp_path):
     bundle = worlds.build(tmp_path, worlds.uneven(20, 3))
     private = sanitizer(mechanism(3), bundle)

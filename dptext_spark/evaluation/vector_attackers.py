@@ -15,6 +15,7 @@ from dptext_spark.embedding.bundle import Embedding
 from dptext_spark.evaluation.intervals import ClusterSums
 from dptext_spark.geometry import Floats, Ints
 from dptext_spark.mechanisms.vectors import VectorNoise
+from dptext_spark.text.bags import KgramBags
 
 VECTOR_ATTACKERS: Final[dict[str, type[VectorAttacker]]] = {}
 """Attackers that look for words behind vectors, by name; each subclass enters itself."""
@@ -39,6 +40,8 @@ class VectorRows:
     words: Ints  # ids of distinct words of each vector
     classes: Mapping[str, NDArray[Any]]  # by column, of each row; None for none
     by_word: bool = False  # whether each word has a vector of its own
+    # (t, k), dense or sparse: what distances and inner products are compared with, if not originals
+    references: Any = None
 
     def __len__(self) -> int:
         return len(self.originals)
@@ -69,14 +72,33 @@ class VectorKnowledge:
     scale: float  # of the noise, whose density is proportional to exp(-|z| / scale)
     images: Floats  # (V, m), of the vocabulary
     known_rows: VectorRows  # which they release themselves
+    decay: float = 1.0  # a text of l words has l**-decay of the image of each
 
     @classmethod
-    def of(cls, noise: VectorNoise, embedding: Embedding, known_rows: VectorRows) -> Self:
-        """Project the vocabulary."""
+    def of(
+        cls,
+        noise: VectorNoise,
+        embedding: Embedding,
+        known_rows: VectorRows,
+        bags: KgramBags | None = None,
+    ) -> Self:
+        """Project the vocabulary; of ``bags`` its words, or known texts with each word."""
         matrix = noise.projection.matrix
-        vectors = np.asarray(embedding.vectors, dtype=np.float64)
+        decay = 1.0
+        if bags is None:
+            images = np.asarray(embedding.vectors, dtype=np.float64) @ matrix.T
+        elif bags.kgrams == 1:
+            images = bags.read(embedding.words, "words").vectors @ matrix.T
+            decay = 0.5
+        else:
+            texts = known_rows.originals @ matrix.T
+            sums = np.zeros((len(embedding.words), len(matrix)))
+            np.add.at(sums, known_rows.words, texts[known_rows.vector_of_word])
+            counts = np.bincount(known_rows.words, minlength=len(sums))[:, None]
+            images = np.where(counts, sums / np.maximum(counts, 1), texts.mean(axis=0))
+            decay = 0.0
         return cls(
-            matrix=matrix, scale=noise.scale, images=vectors @ matrix.T, known_rows=known_rows
+            matrix=matrix, scale=noise.scale, images=images, known_rows=known_rows, decay=decay
         )
 
     @classmethod
@@ -141,7 +163,8 @@ class Likelihood(VectorAttacker):
     """Weighs how frequent words are against how well the vector fits a text with them.
 
     Of one word's vector it has the exact posterior. A text with a word is moved by what the word
-    is off the mean, over the text's length; released texts are taken for normal around that.
+    is off the mean, over the text's length, or of bags over its root; released texts are taken for
+    normal around that.
     """
 
     name = "likelihood"
@@ -168,7 +191,7 @@ class Likelihood(VectorAttacker):
         lengths = np.maximum(knowledge.known_rows.word_counts, 1)
         shares = knowledge.word_shares
         usual = shares @ images / shares.sum()
-        shifts = (images - usual) * float(np.mean(1.0 / lengths))
+        shifts = (images - usual) * float(np.mean(lengths**-knowledge.decay))
         weights = np.linalg.solve(covariance, shifts.T).T
         offsets = -(weights * (mean + shifts / 2.0)).sum(axis=1)
         return cls(log_shares, weights, offsets, 0.0)

@@ -34,7 +34,8 @@ LEGEND: Final = (
     "words (recovered_words): words of a text among as many guesses as it has words.",
     "linked: vectors that an observer of all originals assigns to their own.",
     "membership: rows of which an observer says rightly if they are in the release.",
-    "noise, vectors apart: mean length; distance of texts or words of the embedding.",
+    "noise, vectors apart: mean length; distance of texts, words or bags.",
+    "no noise: vectors of words, or their means. Bags are compared with exact bags.",
 )
 
 Facts: TypeAlias = Mapping[str, Any]

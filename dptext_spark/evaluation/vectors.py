@@ -206,8 +206,10 @@ def dyads(rows: VectorRows) -> Iterator[tuple[str, Dyads]]:
     ends = rows.rows[first], rows.rows[second]
     distances: list[Floats] = []
     products: list[Floats] = []
-    for vectors in (rows.originals, rows.released):
-        distances.append(np.linalg.norm(vectors[first] - vectors[second], axis=1))
+    references = rows.originals if rows.references is None else rows.references
+    for vectors in (references, rows.released):
+        differences = vectors[first] - vectors[second]
+        distances.append(np.sqrt((differences * differences).sum(axis=1)))
         products.append((vectors[first] * vectors[second]).sum(axis=1))
     yield "distances", Dyads.of(distances, ends)
     yield "products", Dyads.of(products, ends)

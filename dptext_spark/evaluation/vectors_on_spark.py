@@ -35,6 +35,8 @@ from dptext_spark.vector_sanitizer import VectorSanitizer, average_texts
 from dptext_spark.word_reader import WordReader
 
 _COLUMN = "rehearsed"
+# Of bags that released ones are compared with: hardly any two grams of a sample meet.
+_MANY_PLACES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +80,13 @@ def bound_settings(
             do="Take another bundle",
         )
     prior = PublicPrior.of(space, words=words)
-    return tuple(setting.of_length(embedding.dimension, prior) for setting in settings)
+    bound = []
+    for setting in settings:
+        if setting.kgrams is None:
+            bound.append(setting.of_length(embedding.dimension, prior))
+        else:
+            bound.append(setting.of_bags())
+    return tuple(bound)
 
 
 # What follows runs in a Python worker.
@@ -119,14 +127,20 @@ class _Texts:
         release_noise = ReleaseNoise.of(
             key, salt="", noise_parameters=noise.noise_parameters(), fingerprint=""
         )
+        rows = self.rows
+        bags = noise.bags(reader.policy.tokenizer)
+        if bags is not None:
+            originals = bags.read(self.values, _COLUMN).vectors.toarray()
+            exact = replace(bags, places=_MANY_PLACES).read(self.values, _COLUMN)
+            rows = replace(rows, originals=originals, references=exact.vectors)
         sanitizer = VectorSanitizer(
-            mechanism=noise, noise=release_noise, reader=reader, by_word=self.rows.by_word
+            mechanism=noise, noise=release_noise, reader=bags or reader, by_word=rows.by_word
         )
         vectors = sanitizer.sanitize(self.values, self.ids, column=_COLUMN).values
         if self.rows.by_word:
             vectors = vectors.flatten().drop_null()
         numbers = vectors.flatten().to_numpy().astype(np.float64)
-        return replace(self.rows, released=numbers.reshape(-1, noise.dimension))
+        return replace(rows, released=numbers.reshape(-1, noise.dimension))
 
 
 def _read(values: pa.Array, reader: WordReader, *, by_word: bool) -> VectorRows:
@@ -191,7 +205,8 @@ def _compared(
     learnt = []
     for noise in rehearsal.settings:
         of_known = known_texts.released(noise, reader, key.derive(b"known"))
-        learnt.append(VectorKnowledge.of(noise, embedding, of_known))
+        bags = noise.bags(simulation.policy.tokenizer)
+        learnt.append(VectorKnowledge.of(noise, embedding, of_known, bags))
     ideal = VectorKnowledge.of_originals(embedding, known_texts.rows)
     answer = []
     for attacked in texts.values():

@@ -44,6 +44,15 @@ def least_dimension(dimension: int, beta: float, delta: float) -> int:
     return math.ceil((width + math.sqrt(-math.log(delta))) ** 2 / beta**2)
 
 
+def sparse_dimension(dimension: int, entries: float, beta: float, delta: float) -> int:
+    """Compute the paper's m for vectors of few non-zero entries, by their Gaussian width.
+
+    Source: Feyisetan and Kasiviswanathan 2021, section 3.
+    """
+    width = math.sqrt(entries * math.log(dimension / entries))
+    return math.ceil((width + math.sqrt(-math.log(delta))) ** 2 / beta**2)
+
+
 def gaussian_projection(seed: int, rows: int, columns: int) -> Floats:
     """Draw a projection from ``columns`` to ``rows`` dimensions: float64 (m, n), N(0, 1 / m).
 
@@ -100,6 +109,15 @@ class PublicProjection:
     @cached_property
     def _product(self) -> ExactProduct:
         return ExactProduct.of(self.matrix.T)
+
+
+class NoProjection(PublicProjection):
+    """Leaves vectors as they are."""
+
+    error = 0.0
+
+    def times(self, vectors: Floats) -> Floats:
+        return vectors.copy()
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,13 +54,9 @@ def run(options: VectorsOptions) -> Report:
     table = table_run.open("dptext vectors")
     with spark_errors():
         lengths = _lengths(table, options.vector)
-        if embedding is not None:
-            lengths |= dict.fromkeys((*options.text, *options.tokens), embedding.dimension)
-        projections = {
-            name: options.mechanism.of_length(length, _prior(options, embedding, name))
-            for name, length in lengths.items()
-            if length
-        }
+        dimension = None if embedding is None else embedding.dimension
+        lengths |= dict.fromkeys((*options.text, *options.tokens), dimension)
+        projections = _projections(options, embedding, lengths)
         for line in _warnings(projections):
             tell(line)
         reader = None
@@ -73,11 +69,11 @@ def run(options: VectorsOptions) -> Report:
         operations = 0.0  # of a row
         for projection in projections.values():
             operations += 2.0 * projection.dimension * (projection.input_dimension + _NOISE)
-        word = 0.0 if sample is None else _AVERAGING
+        word = _AVERAGING if options.text or options.tokens else 0.0
         partitioning = Partitioning(word=word, row=operations, sample=sample)
         sums: Mapping[str, Any] = {}
         if not options.dry_run:
-            worker = _worker(options, key, projections, embedding, reader)
+            worker = _worker(options, key, projections, embedding, reader, tokenizer)
             sums = table.sanitize(worker, partitioning)
         elif sample:
             sample(table.input.rows)
@@ -133,6 +129,19 @@ def _prior(options: VectorsOptions, embedding: Embedding | None, column: str) ->
     return PublicPrior.of(space)
 
 
+def _projections(
+    options: VectorsOptions, embedding: Embedding | None, lengths: Mapping[str, int | None]
+) -> dict[str, VectorNoise]:
+    """Bind the mechanism to each column that has vectors, of these lengths."""
+    if options.kgrams is not None:
+        return dict.fromkeys(options.text, options.mechanism.of_bags())
+    return {
+        name: options.mechanism.of_length(length, _prior(options, embedding, name))
+        for name, length in lengths.items()
+        if length
+    }
+
+
 def _warnings(projections: Mapping[str, VectorNoise]) -> Iterator[str]:
     """Yield a warning for each column whose vectors are hardly more than noise."""
     for name, projection in projections.items():
@@ -173,6 +182,7 @@ def _worker(
     projections: Mapping[str, VectorNoise],
     embedding: Embedding | None,
     reader: WordReader | None,
+    tokenizer: Segmentation,
 ) -> VectorWorker:
     """Return what sanitizes all columns that hold vectors, under the key."""
     sanitizers = []
@@ -186,7 +196,7 @@ def _worker(
         sanitizer = VectorSanitizer(
             mechanism=projection,
             noise=noise,
-            reader=None if name in options.vector else reader,
+            reader=None if name in options.vector else projection.bags(tokenizer) or reader,
             by_word=name in options.tokens,
         )
         sanitizers.append((name, sanitizer))
@@ -207,6 +217,9 @@ def _column_facts(
     if sums:
         for name, counts in column_counts(columns, VectorCounts[int], sums).items():
             facts[name] |= counts._asdict()
+            if name in projections and projections[name].parameters.kgrams is not None:
+                facts[name]["grams"] = facts[name].pop("known")
+                del facts[name]["unknown"]
     return facts
 
 

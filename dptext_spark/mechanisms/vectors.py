@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -20,14 +20,18 @@ from dptext_spark.errors import ConfigError, faults, parsed
 from dptext_spark.geometry import Floats
 from dptext_spark.geometry.projection import (
     NoisyProjection,
+    NoProjection,
     PublicProjection,
     least_dimension,
     main_axes,
+    sparse_dimension,
     spectral_constant,
 )
 from dptext_spark.guarantee import Guarantee, rounded_up
 from dptext_spark.mechanisms.mechanism import NUMBER, PUBLIC_WORDS, NoiseParameters, assumptions
 from dptext_spark.mechanisms.projected import ProjectionName, ProjectionParameters
+from dptext_spark.text.bags import KgramBags
+from dptext_spark.text.tokens import Segmentation
 
 # Steps of the grid to Delta sqrt(m) / epsilon, the size of the noise in one coordinate, at least.
 _GRID_STEPS: Final = 256
@@ -46,6 +50,12 @@ _OF_WORDS: Final = (
     "privacy loss adds up over the words of a text. Everyone sees how many words a text has. A "
     "word outside the vocabulary is the zero vector, noised like any other."
 )
+_OF_BAGS: Final = (
+    "A text is the counts of its {kgrams}-grams of words in lower case, hashed to {places} places "
+    "and scaled to length 1. Two texts, however long, are at most 2 apart: the whole text costs at "
+    "most {loss} nats, not only a word of it. The inner product of two released bags without a "
+    "common gram is 0 on average, with a standard deviation of {error:.3g}."
+)
 _OF_ROWS: Final = (
     "Null rows are null in the output: everyone sees which. A row's place, or a kept column, may "
     "show whose row it is. Privacy loss adds up over all vectors of one person, in all rows, "
@@ -58,6 +68,12 @@ _SOURCE: Final = (
 
 TEXT_WORDS: Final = 10
 """Words of the texts whose spread noise is compared with."""
+
+BAGS: Final = "bags"
+"""What evaluations call texts as bags of K-grams."""
+
+# To which K-grams are hashed before a random projection; no bag has more numbers.
+_PLACES: Final = 4096
 
 # The fewest axes are taken that keep so much of what the best number of axes keeps.
 _NEARLY_BEST: Final = 0.97
@@ -92,7 +108,7 @@ class Spread(NamedTuple):
         if self.is_useless:
             sentence += (
                 " WARNING: a constant would serve nearly as well. Raise --epsilon, or lower "
-                "--dimension with --projection main-axes."
+                "--dimension without --projection random."
             )
         return sentence
 
@@ -136,6 +152,15 @@ class PublicPrior:
         return Spread(self.vectors, math.sqrt(2.0 * total), rows * scale, explained / total)
 
 
+def _product_error(dimension: Any, scale: float) -> Any:
+    """Compute the mean square error of inner products of released bags of length 1.
+
+    Places that grams share give 1 / m, noise of density exp(-|z| / scale) on both bags the rest.
+    """
+    noise = (dimension + 1.0) * scale**2  # the variance of each number
+    return 1.0 / dimension + 2.0 * noise + dimension * noise**2
+
+
 class ProjectedVectors(ProjectionParameters):
     """How vectors are projected and noised.
 
@@ -152,13 +177,21 @@ class ProjectedVectors(ProjectionParameters):
         default=None,
         ge=1,
         strict=True,
-        description="length of released vectors; default: main axes that keep most at this "
-        "epsilon, or from beta and delta",
+        description="length of released vectors; default: what keeps most at this epsilon, or, if "
+        "random, from beta and delta",
     )
     projection: ProjectionName | None = Field(
         default=None,
         description="public matrix: main-axes (of the embedding), or random; default: main-axes "
-        "for texts and words, random for vectors",
+        "for texts and words, random for vectors, none for --kgrams",
+    )
+    kgrams: int | None = Field(
+        default=None,
+        ge=1,
+        le=TEXT_WORDS,
+        strict=True,
+        description="release each text as its hashed counts of runs of K words, without an "
+        "embedding",
     )
     sensitivity: Literal["spectral", "paper"] = Field(
         default="spectral",
@@ -168,7 +201,7 @@ class ProjectedVectors(ProjectionParameters):
 
     def rows(self, dimension: int) -> int:
         """Return the length of released vectors; refuse one that does not suit the input's."""
-        least = least_dimension(dimension, self.beta, self.delta)
+        least = self._least(dimension)
         rows = self.dimension or min(least, dimension)
         if self.sensitivity != "paper":
             least = 1
@@ -183,6 +216,52 @@ class ProjectedVectors(ProjectionParameters):
                 "with --sensitivity paper, --beta and --delta count too",
             )
         return rows
+
+    def _least(self, dimension: int) -> int:
+        """Return the paper's dimension of a random projection."""
+        if self.kgrams is None:
+            return least_dimension(dimension, self.beta, self.delta)
+        grams = TEXT_WORDS - self.kgrams + 1
+        return sparse_dimension(dimension, grams, self.beta, self.delta)
+
+    def check_bags(self) -> None:
+        """Check that bags of K-grams can be released so."""
+        if self.dimension is not None and self.dimension > _PLACES:
+            raise ConfigError(
+                f"The dimension of bags of K-grams must be at most {_PLACES}; got {self.dimension}"
+            )
+        if self.projection == "main-axes":
+            raise ConfigError("Bags of K-grams have no main axes", do="Leave --projection out")
+        if self.sensitivity == "paper" and self.projection is None:
+            raise ConfigError(
+                "Bags of K-grams have --sensitivity paper after a random projection alone",
+                do="Leave it out, or take --projection random",
+            )
+
+    def of_bags(self) -> VectorNoise:
+        """Bind the mechanism to bags of K-grams.
+
+        Without a projection they are hashed to as many places as numbers are released. By default
+        these make the error of inner products smallest.
+        """
+        self.check_bags()
+        vectors = f"hashed bags of {self.kgrams}-grams"
+        if self.projection == "random":
+            variances = np.full(_PLACES, 1.0 / _PLACES)
+            prior = PublicPrior(axes=np.eye(_PLACES), variances=variances, vectors=vectors)
+            return self.of_length(_PLACES, prior)
+        scale = 1.0 / self.epsilon
+        best = int(_product_error(np.arange(1.0, _PLACES + 1.0), scale).argmin()) + 1
+        places = self.dimension or best
+        kept = 1.0 / (1.0 + places * (places + 1.0) * scale**2)
+        return VectorNoise(
+            parameters=self,
+            input_dimension=places,
+            dimension=places,
+            stretch=1.0,
+            sensitivity=1.0,
+            spread=Spread(vectors, math.sqrt(2.0), places * scale, kept),
+        )
 
     def of_length(self, input_dimension: int, prior: PublicPrior | None = None) -> VectorNoise:
         """Bind the mechanism to vectors of one length, which the dimension must suit.
@@ -241,13 +320,18 @@ class ProjectedVectors(ProjectionParameters):
 
 
 def projected_vectors(spec: str, *, epsilon: float) -> ProjectedVectors:
-    """Read ``main-axes`` or ``random``, with parameters: ``main-axes:dimension=12``."""
+    """Read ``main-axes``, ``random`` or ``bags``, with parameters: ``main-axes:dimension=12``."""
     name, listed = parsed(spec)
     fields = ProjectedVectors.model_fields
     names = [field for field in fields if field not in ("projection", "epsilon")]
-    values = {**listed, "projection": name, "epsilon": epsilon}
+    values: dict[str, Any] = {"kgrams": 1, **listed, "epsilon": epsilon}
+    if name != BAGS:
+        values = {**listed, "projection": name, "epsilon": epsilon}
+    if name not in (*get_args(ProjectionName), BAGS):
+        allowed = f"{', '.join(get_args(ProjectionName))} or {BAGS}"
+        raise ConfigError("Vectors cannot be released so", allowed=allowed, got=repr(name))
     try:
-        return ProjectedVectors.model_validate(values)
+        setting = ProjectedVectors.model_validate(values)
     except ValidationError as error:
         problems = faults(
             error,
@@ -256,15 +340,19 @@ def projected_vectors(spec: str, *, epsilon: float) -> ProjectedVectors:
             known=names,
         )
         raise ConfigError("Vectors cannot be released so", faults=problems) from None
+    if setting.kgrams is not None:
+        setting.check_bags()
+    return setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class VectorNoise:
     """The mechanism bound to one length of vectors: w = Phi x + kappa on a grid.
 
-    Phi (m, n) is public, Gaussian or of main axes; kappa has density proportional to
-    exp(-epsilon |kappa| / Delta). Every number of w is rounded to a multiple of a public power of
-    two. Floats as they come out of the sum would carry low-order bits that betray x (Mironov 2012).
+    Phi (m, n) is public: Gaussian, of main axes, or for bags the identity. kappa has density
+    proportional to exp(-epsilon |kappa| / Delta). Every number of w is rounded to a multiple of a
+    public power of two. Floats as they come out of the sum would carry low-order bits that betray x
+    (Mironov 2012).
 
     Source: Feyisetan and Kasiviswanathan 2021, Algorithm 1 and Proposition 5.
     """
@@ -294,9 +382,27 @@ class VectorNoise:
         # Half of the room is the noise's: its length at the largest uniform is far below that.
         return self.grid * 2.0 ** (_GRID_BITS - 1) / self.stretch
 
+    @property
+    def kind(self) -> str:
+        """What Phi is; ``none`` where bags are hashed to as many places as are released."""
+        if self.axes:
+            return "main-axes"
+        if self.parameters.kgrams is not None and self.parameters.projection is None:
+            return "none"
+        return "random"
+
+    def bags(self, tokenizer: Segmentation) -> KgramBags | None:
+        """Return what turns texts into the mechanism's vectors, where these are bags."""
+        kgrams = self.parameters.kgrams
+        if kgrams is None:
+            return None
+        return KgramBags(kgrams=kgrams, places=self.input_dimension, tokenizer=tokenizer)
+
     @cached_property
     def projection(self) -> PublicProjection:
         """Phi, (m, n)."""
+        if self.kind == "none":
+            return NoProjection(np.eye(self.dimension))
         if not self.axes:
             return self.parameters.random_projection(self.input_dimension)
         return PublicProjection(np.frombuffer(self.axes, "<f8").reshape(self.dimension, -1))
@@ -308,26 +414,30 @@ class VectorNoise:
 
     def _facts(self) -> dict[str, Any]:
         facts = self.parameters.model_dump(include={"epsilon", "seed", "sensitivity"})
-        if self.axes:
+        if self.kind != "random":
             del facts["seed"]
-            facts["projection"] = "main-axes"
+            facts["projection"] = self.kind
+        if self.parameters.kgrams is not None:
+            facts["kgrams"] = self.parameters.kgrams
         facts["input_dimension"] = self.input_dimension
         facts["dimension"] = self.dimension
         return facts
 
     def to_json(self) -> dict[str, Any]:
         """Return the mechanism with its projection, JSON-ready: all that may be known of it."""
-        matrix = "gaussian_projection(seed, dimension, input_dimension)"
+        module = "dptext_spark.geometry.projection"
+        matrix = f"{module}.gaussian_projection(seed, dimension, input_dimension)"
         if self.axes:
-            matrix = "main_axes(covariance_vectors of the embedding, dimension)"
+            matrix = f"{module}.main_axes(covariance_vectors of the embedding, dimension)"
+        if self.kind == "none":
+            matrix = "numpy.eye(dimension)"
         return {
             **self._facts(),
             "Delta": self.sensitivity,
             "grid": self.grid,
             "derivation": "released = round((matrix @ input + noise) / grid) * grid, noise of "
-            "density proportional to exp(-epsilon |noise| / Delta); matrix = "
-            f"dptext_spark.geometry.projection.{matrix}",
-            "matrix": self.projection.matrix.tolist(),
+            f"density proportional to exp(-epsilon |noise| / Delta); matrix = {matrix}",
+            "matrix": None if self.kind == "none" else self.projection.matrix.tolist(),
         }
 
     def noise_parameters(self) -> NoiseParameters:
@@ -358,12 +468,22 @@ class VectorNoise:
             public.append(PUBLIC_WORDS)
         if fingerprint:
             inputs = "word vectors" if by_word else "averages of word vectors"
+        kgrams = self.parameters.kgrams
+        mechanism = "projected vectors"
+        if kgrams is not None:
+            mechanism = inputs = f"bags of {kgrams}-grams"
         remarks = [self._about_noise(), *self._remarks(epsilon)]
         if fingerprint:
             remarks.append(_OF_WORDS if by_word else _OF_TEXTS)
+        if kgrams is not None:
+            error = math.sqrt(_product_error(self.dimension, self.scale))
+            loss = rounded_up(2.0 * epsilon, 4)
+            remarks.append(
+                _OF_BAGS.format(kgrams=kgrams, places=self.input_dimension, loss=loss, error=error)
+            )
         remarks.append(_OF_ROWS)
         return Guarantee(
-            mechanism="projected vectors",
+            mechanism=mechanism,
             configured_epsilon=self.parameters.epsilon,
             metric=f"Euclidean distance of {inputs}",
             epsilon=epsilon,
@@ -382,9 +502,11 @@ class VectorNoise:
         projection = f"the public projection of seed {self.parameters.seed}"
         if self.axes:
             projection = "the main axes of the public embedding"
+        images = f"become {self.dimension} numbers by {projection}"
+        if self.kind == "none":
+            images = "are not projected"
         return (
-            f"Vectors of {self.input_dimension} numbers become {self.dimension} numbers by "
-            f"{projection}; the noise, scaled by Delta = "
+            f"Vectors of {self.input_dimension} numbers {images}; the noise, scaled by Delta = "
             f"{self.sensitivity:.4g}, is {self.dimension * self.scale:.3g} long on average, and "
             f"every number is rounded to a multiple of 2^{math.log2(self.grid):.0f} so that its "
             "low-order bits reveal nothing."
@@ -411,8 +533,11 @@ class VectorSetting:
 
     @property
     def name(self) -> str:
-        """The projection."""
-        return "main-axes" if self.noise.axes else "random"
+        """The projection, or which K-grams are counted."""
+        kgrams = self.noise.parameters.kgrams
+        if kgrams is None:
+            return self.noise.kind
+        return f"{kgrams}-grams" if self.noise.kind == "none" else f"random {kgrams}-grams"
 
     @property
     def epsilon(self) -> float:
@@ -437,7 +562,11 @@ class VectorSetting:
     @property
     def options(self) -> str:
         """The options of ``dptext vectors`` that choose it."""
-        words = ["--projection", self.name]
+        words = []
+        if self.noise.parameters.kgrams is not None:
+            words += ["--kgrams", str(self.noise.parameters.kgrams)]
+        if self.noise.kind != "none":
+            words += ["--projection", self.noise.kind]
         for name, value in self._choices.items():
             words += [f"--{name}", value]
         epsilon = repr(self.epsilon).removesuffix(".0")

@@ -509,12 +509,17 @@ def describe_counts(rows: int, columns: Mapping[str, Facts], added_rows: int | N
 def _vector_counts(counts: Facts) -> str:
     """Return what was done to a column whose texts became vectors."""
     parts = [f"{counts['released']:,} vectors released"]
-    unknown = counts["unknown"]
-    words = counts["known"] + unknown
-    if words:
-        parts.append(f"{unknown:,} of {words:,} words unknown ({unknown / words:.1%})")
+    wordless = "texts without a known word"
+    if "grams" in counts:
+        parts.append(f"{counts['grams']:,} grams")
+        wordless = "texts without a word"
+    else:
+        unknown = counts["unknown"]
+        words = counts["known"] + unknown
+        if words:
+            parts.append(f"{unknown:,} of {words:,} words unknown ({unknown / words:.1%})")
     if counts["wordless"]:
-        parts.append(f"{counts['wordless']:,} texts without a known word")
+        parts.append(f"{counts['wordless']:,} {wordless}")
     if counts["null"]:
         parts.append(f"{counts['null']:,} null rows")
     return ", ".join(parts)

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 
 import click
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial.distance import cdist
-from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import RidgeClassifierCV
 from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
@@ -30,9 +30,13 @@ from dptext_spark.geometry.projection import (
     PublicProjection,
     gaussian_projection,
     least_dimension,
+    sparse_dimension,
     spectral_constant,
     vocabulary_constant,
 )
+from dptext_spark.mechanisms.vectors import ProjectedVectors
+from dptext_spark.text.bags import KgramBags
+from dptext_spark.text.tokens import PLAIN
 from scripts.experiments import shared
 from scripts.experiments.shared import FILE, FOLDER, Floats, Mean, WordRows, markdown
 
@@ -271,53 +275,55 @@ KGRAM_TEXTS: Final = 400
 KGRAM_EPSILONS: Final = (20.0, 100.0)
 
 
-def kgram_bags(texts: Sequence[str]) -> Floats:
-    """Count hashed k-grams of texts, each scaled to length 1: float64 (texts, PLACES)."""
-    hashing = HashingVectorizer(
-        ngram_range=(KGRAM, KGRAM),
-        token_pattern=r"\w+",
-        n_features=PLACES,
-        alternate_sign=False,
-    )
-    bags: Floats = hashing.transform(texts).toarray()
-    return bags[bags.any(axis=1)]
+def kgram_bags(texts: Sequence[str], places: int) -> Floats:
+    """Count hashed k-grams of texts, each scaled to length 1: float64 (texts, places)."""
+    bags = KgramBags(kgrams=KGRAM, places=places, tokenizer=PLAIN)
+    return bags.read(pa.array(texts), "text").vectors.toarray()
 
 
-def sparse_dimension(places: int, entries: float, beta: float, delta: float) -> int:
-    """Compute the paper's dimension m for vectors of few entries, by their Gaussian width."""
-    width = math.sqrt(entries * math.log(places / entries))
-    return math.ceil((width + math.sqrt(-math.log(delta))) ** 2 / beta**2)
-
-
-def of_bags(bags: Floats) -> Iterator[str]:
-    """Yield errors of distances of noisy bags, by the Delta that is proven and the paper's."""
-    entries = float(np.count_nonzero(bags, axis=1).mean())
+def bag_laws(entries: float, epsilon: float) -> Iterator[tuple[str, Law]]:
+    """Yield ways to release bags of so many k-grams on average: the paper's two, and ours."""
     rows = sparse_dimension(PLACES, entries, TABLE_BETA, DELTA)
     matrix = gaussian_projection(0, rows, PLACES)
-    spectral = spectral_constant(matrix)
-    half = len(bags) // 2
-    first = bags[:half]
-    second = bags[half : 2 * half]
-    distances = cdist(first, second)
+    yield "random, spectral", Law(matrix=matrix, constant=spectral_constant(matrix))
+    yield "random, the paper's", Law(matrix=matrix, constant=1.0 + TABLE_BETA)
+    places = ProjectedVectors(epsilon=epsilon, kgrams=KGRAM).of_bags().dimension
+    yield "none", Law(matrix=np.eye(places), constant=1.0)
+
+
+def of_bags(texts: Sequence[str]) -> Iterator[str]:
+    """Yield errors of noisy bags: projected as in the paper, and hashed to few places at once."""
+    exact = kgram_bags(texts, PLACES)
+    entries = float(np.count_nonzero(exact, axis=1).mean())
+    half = len(texts) // 2
+    distances = cdist(exact[:half], exact[half : 2 * half])
+    products = exact[:half] @ exact[half : 2 * half].T
     median = float(np.median(distances))
     lines = []
-    for epsilon, (name, constant) in product(
-        KGRAM_EPSILONS, {"spectral": spectral, "paper's": 1.0 + TABLE_BETA}.items()
-    ):
-        law = Law(matrix=matrix, constant=constant)
-        rng = np.random.default_rng(0)
-        released = cdist(law.released(first, epsilon, rng), law.released(second, epsilon, rng))
-        error = np.abs(released - distances).mean()
-        proven = epsilon * spectral / constant
-        length = rows * constant / epsilon
-        numbers = (f"{constant:.3g}", f"{proven:.3g}", f"{length:.3g}", f"{error:.3g}")
-        lines.append([f"{epsilon:g}", name, *numbers])
+    for epsilon in KGRAM_EPSILONS:
+        for name, law in bag_laws(entries, epsilon):
+            rows, places = law.matrix.shape
+            rng = np.random.default_rng(0)
+            released = law.released(kgram_bags(texts, places), epsilon, rng)
+            first = released[:half]
+            second = released[half : 2 * half]
+            proven = epsilon * float(np.linalg.norm(law.matrix, 2)) / law.constant
+            numbers = [
+                f"{law.constant:.3g}",
+                f"{proven:.3g}",
+                f"{rows * law.constant / epsilon:.3g}",
+            ]
+            errors_of_pairs = np.abs(cdist(first, second) - distances)
+            errors_of_products = np.abs(first @ second.T - products)
+            numbers += [f"{errors_of_pairs.mean():.3g}", f"{errors_of_products.mean():.3g}"]
+            lines.append([f"{epsilon:g}", name, rows, *numbers])
     yield (
-        f"{len(bags)} bags of {entries:.1f} {KGRAM}-grams, {PLACES:,} places, m = {rows}. "
+        f"{len(texts)} bags of {entries:.1f} {KGRAM}-grams, {PLACES:,} places. "
         f"Median distance {median:.2f}; one number for all errs by "
-        f"{np.abs(distances - median).mean():.2g}.\n"
+        f"{np.abs(distances - median).mean():.2g}, 0 for all products by {products.mean():.2g}.\n"
     )
-    yield markdown(["ε", "Δ", "value", "proven ε", "noise's length", "error of distances"], lines)
+    head = ["ε", "projection, Δ", "m", "Δ", "proven ε", "noise's length"]
+    yield markdown([*head, "error of distances", "of products"], lines)
 
 
 @click.group()
@@ -341,7 +347,7 @@ def kgrams(data: Path) -> None:
     """Print how long noise is on bags of k-grams, and what it leaves of their distances."""
     texts = pq.read_table(data)["text"].to_pylist()
     sampled_texts = [texts[row] for row in shared.evenly(KGRAM_TEXTS, len(texts))]
-    for piece in of_bags(kgram_bags(sampled_texts)):
+    for piece in of_bags(sampled_texts):
         click.echo(piece)
 
 

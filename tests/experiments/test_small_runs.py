@@ -319,16 +319,18 @@ def test_sparse_words_are_those_far_from_their_nearest_word(demo_bundle, monkeyp
 def test_noise_on_bags_is_longer_than_their_distances():
     """Rejects bags that are not of length 1, a noise of one coordinate, and the paper's Delta as proven."""
     texts, _ = demo_queries(60)
-    bags = feyisetan_2021.kgram_bags(texts)
+    bags = feyisetan_2021.kgram_bags(texts, 4096)
     assert np.allclose(np.linalg.norm(bags, axis=1), 1.0)
-    summary, table = feyisetan_2021.of_bags(bags)
+    _, table = feyisetan_2021.of_bags(texts)
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
-    (_, name, spectral, proven, length, error), (_, _, paper, paper_proven, _, _) = rows[:2]
-    dimension = int(summary.partition("m = ")[2].partition(".")[0])
-    assert name == "spectral" and float(proven) == 20.0 and float(paper) == 1.9
-    assert abs(float(paper_proven) - 20.0 * float(spectral) / 1.9) < 0.5
-    assert abs(float(length) - dimension * float(spectral) / 20.0) < 0.1
-    assert float(error) > 1.4
+    (_, name, dimension, *spectral), (_, _, _, *paper), (_, direct, *hashed) = rows[:3]
+    assert name == "random, spectral" and float(spectral[1]) == 20.0 and float(paper[0]) == 1.9
+    assert abs(float(paper[1]) - 20.0 * float(spectral[0]) / 1.9) < 0.5
+    assert abs(float(spectral[2]) - int(dimension) * float(spectral[0]) / 20.0) < 0.1
+    assert float(spectral[3]) > 1.4
+    # Hashed to 11 places, they keep something.
+    assert direct == "none" and hashed[:4] == ["11", "1", "20", "0.55"]
+    assert float(hashed[4]) < 0.4 and float(hashed[5]) < 0.4
 
 
 def test_authors_are_named_by_their_letters():

@@ -46,6 +46,7 @@ from dptext_spark.noise import NoiseKey, ReleaseNoise
 from dptext_spark.poincare import Relations, Settings, train
 from dptext_spark.search.exact import ExactSearch
 from dptext_spark.search.ivf import IvfSearch
+from dptext_spark.text.bags import KgramBags
 from dptext_spark.text.policies import WORDS_ALONE
 from dptext_spark.vector_sanitizer import VectorSanitizer
 from dptext_spark.word_reader import WordReader
@@ -222,13 +223,19 @@ def _vectors(glove: Embedding, rows: pa.Table) -> dict[str, str]:
             noise_parameters={"name": "vectors", "epsilon": parameters.epsilon},
             fingerprint="",
         )
-        mechanism = parameters.of_length(length)
-        reader = None if embedding is None else WordReader(bundle=embedding, policy=WORDS_ALONE)
+        mechanism = (
+            parameters.of_length(length) if parameters.kgrams is None else parameters.of_bags()
+        )
+        reader: WordReader | KgramBags | None = mechanism.bags(WORDS_ALONE.tokenizer)
+        if embedding is not None:
+            reader = WordReader(bundle=embedding, policy=WORDS_ALONE)
         sanitizer = VectorSanitizer(mechanism=mechanism, noise=noise, reader=reader)
         return hashed(sanitizer.sanitize(values, ids, column="vector").values)
 
     paper = ProjectedVectors(epsilon=30.0, sensitivity="paper", beta=0.9, seed=2)
+    bags = ProjectedVectors(epsilon=30.0, kgrams=2)
     return {
+        "bags of 2-grams": release(bags, rows["text"].combine_chunks()),
         "vectors": release(ProjectedVectors(epsilon=30.0), numbers),
         "vectors paper": release(paper, numbers),
         "vectors of texts": release(

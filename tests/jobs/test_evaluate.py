@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import stat
 from contextlib import nullcontext
 
@@ -356,6 +357,33 @@ def test_vectors_are_attacked_and_chosen(small, table, tmp_path):
     assert named >= {"recovered_words", "recovered_words(nearest)", "linked", "membership"}
     page = (tmp_path / "out" / "report.html").read_text()
     assert "What attackers get" in page and "main-axes" in page
+
+
+def test_bags_are_attacked_and_chosen(small, table, tmp_path):
+    """Rejects attackers who do not know where words are hashed, and a command with an embedding."""
+    given = {
+        "mechanism": (),
+        "vectors": ["bags:dimension=512", "bags:kgrams=2", "main-axes"],
+        "epsilon": (1.0, 1e4),
+        "versions": 1,
+        "release_words": None,
+        "target": "linked <= 0.9",
+    }
+    facts = run(table, small, tmp_path / "out", **given)
+    weak, strong, pairs_weak, pairs, *axes = facts["settings"]
+    assert (weak["mechanism"], pairs["mechanism"]) == ("1-grams", "2-grams")
+    assert strong["recovered_words"] > 0.8 > 0.5 > weak["recovered_words"]
+    assert strong["distances"] > 0.95 and strong["products"] > 0.95
+    for of_weak, of_strong in ((weak, strong), (pairs_weak, pairs)):
+        assert of_strong["linked"] > 0.95 > 0.3 > of_weak["linked"]
+        assert of_strong["distances"] > 0.9 > 0.5 > abs(of_weak["distances"])
+    # Texts of equal words in another order have other pairs.
+    assert weak["recovered_words_floor"] < pairs["recovered_words"]
+    assert axes[1]["linked"] > 0.95
+    command = facts["target"]["command"]
+    assert "--embedding" not in command and "--kgrams" in command
+    arguments = shlex.split(command.removesuffix(facts["target"]["options"]))
+    assert arguments[:2] == ["dptext", "vectors"]
 
 
 def test_words_vectors_are_evaluated_by_row(small, tmp_path):

@@ -257,6 +257,32 @@ def test_vectors_that_cannot_be_released(dptext, tmp_path):
         assert {path.name for path in tmp_path.iterdir()} == {"in.parquet"}
 
 
+def test_bags_need_no_embedding(dptext, table, tmp_path):
+    """Rejects bags that differ from those without Spark, and a report that looks words up in a vocabulary."""
+    result = done(dptext(table, "--text", "text", "--kgrams", 2, "--id", "id", "--keep", "id"))
+    used = ProjectedVectors(epsilon=10.0, kgrams=2).of_bags()
+    noise = ReleaseNoise.of(
+        KEY, salt=LABEL, noise_parameters=used.noise_parameters(), fingerprint=""
+    )
+    private = VectorSanitizer(mechanism=used, noise=noise, reader=used.bags(WORDS_ALONE.tokenizer))
+    source = pq.read_table(table)
+    expected = private.sanitize(
+        source["text"].combine_chunks(), source["id"].combine_chunks(), column="text"
+    )
+    got = sorted(rows_of(tmp_path / "out"), key=lambda row: row["id"])
+    assert [row["text"] for row in got] == expected.values.to_pylist()
+    assert "text: 60 vectors released, 120 grams" in result.output
+    assert "Warning" not in result.output
+    (projection,) = json.loads((tmp_path / "out.projection.json").read_text())["projections"]
+    assert projection == {"columns": ["text"], **used.to_json()}
+    public = json.loads((tmp_path / "out.release.json").read_text())
+    assert "at most 20 nats" in public["guarantees"][0]["words"]
+    assert (public["options"]["kgrams"], public["options"]["tokenizer"]) == (2, "words")
+    random = ("--text", "text", "--kgrams", 2, "--projection", "random", "--dry-run")
+    result = done(dptext(table, *random, output=tmp_path / "none"))
+    assert "Warning: column text: The noise is" in result.stderr
+
+
 def test_a_table_without_a_row(dptext, tmp_path):
     source = write_table(tmp_path / "in.parquet", {"v": pa.array([], FLOATS)})
     done(dptext(source, "--vector", "v"))

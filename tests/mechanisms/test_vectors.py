@@ -6,14 +6,21 @@ import re
 from itertools import product
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy import stats
 
 from dptext_spark.accounting.resolution import rounded_vector_distance
 from dptext_spark.errors import ConfigError
 from dptext_spark.mechanisms.mechanism import PUBLIC_WORDS
-from dptext_spark.mechanisms.vectors import ProjectedVectors, PublicPrior, VectorSetting
+from dptext_spark.mechanisms.vectors import (
+    ProjectedVectors,
+    PublicPrior,
+    VectorSetting,
+    projected_vectors,
+)
 from dptext_spark.options import VectorsOptions
+from dptext_spark.text.tokens import PLAIN
 from tests.helpers import worlds
 
 
@@ -197,3 +204,78 @@ def test_the_default_dimension_keeps_nearly_most_of_the_prior(small, epsilon):
     assert all(part < 0.971 * max(parts) for part in parts[: best.dimension - 1])
     assert best.spread.is_useless == (best.spread.variance < 0.1)
     assert ("WARNING" in best.spread.describe()) == best.spread.is_useless
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 5.0, 20.0, 1e4])
+def test_the_places_of_bags_err_least(epsilon):
+    """Rejects noise of variance m / epsilon² a number, or of one bag; the error is one of products."""
+    errors = {}
+    for m in range(1, 4097):
+        noise = (m + 1) / epsilon**2
+        errors[m] = 1 / m + 2 * noise + m * noise**2
+    used = ProjectedVectors(epsilon=epsilon, kgrams=2).of_bags()
+    assert used.dimension == min(errors, key=errors.get) == used.input_dimension
+    deviation = f"{math.sqrt(errors[used.dimension]):.3g}"
+    assert f"standard deviation of {deviation}." in used.guarantee().describe()
+
+
+def test_products_of_released_bags_err_by_that_much():
+    """The formula by simulation: unrelated bags of many grams, noised at the default dimension."""
+    used = ProjectedVectors(epsilon=20.0, kgrams=1).of_bags()
+    rng = np.random.default_rng(3)
+    texts = [" ".join(f"w{n}" for n in rng.integers(0, 10**6, 12)) for _ in range(8000)]
+    vectors = used.bags(PLAIN).read(pa.array(texts), "t").vectors.toarray()
+    released = used(vectors, rng.random((len(texts), used.dimension + 1)))
+    products = (released[::2] * released[1::2]).sum(axis=1)
+    m, noise = used.dimension, (used.dimension + 1) / 400
+    assert np.square(products).mean() == pytest.approx(
+        1 / m + 2 * noise + m * noise**2, rel=0.15
+    )  # nearly 4 standard errors
+
+
+def test_bags_have_sensitivity_1_and_random_projections_their_stretch():
+    """Rejects a matrix where none is, and the dimension of vectors that are not sparse."""
+    direct = ProjectedVectors(epsilon=20.0, kgrams=2).of_bags()
+    facts = direct.to_json()
+    assert (facts["projection"], facts["Delta"], facts["matrix"]) == ("none", 1.0, None)
+    assert "costs at most 40 nats" in direct.guarantee().describe()
+    assert pickle.loads(pickle.dumps(direct)) == direct
+    contexts = [
+        ProjectedVectors(epsilon=20.0, dimension=11, kgrams=kgrams).of_bags().noise_parameters()
+        for kgrams in (1, 2)
+    ]
+    assert contexts[0] != contexts[1]
+    setting = ProjectedVectors(epsilon=20.0, kgrams=2, projection="random")
+    random = setting.of_bags()
+    width = math.sqrt(9 * math.log(4096 / 9)) + math.sqrt(math.log(1e6))
+    assert random.dimension == math.ceil(width**2 / 0.81)
+    largest = np.linalg.norm(random.projection.matrix, 2)
+    assert largest <= random.sensitivity <= largest * (1 + 1e-6) and random.spread.is_useless
+    assert not direct.spread.is_useless
+    paper = setting.model_copy(update={"sensitivity": "paper"}).of_bags()
+    assert paper.sensitivity == 1.9 and paper.guarantee().epsilon > 20 * 1.9
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"),
+    [
+        ("main-axes:dimension=4", "--projection main-axes --dimension 4 --epsilon 20"),
+        ("bags", "--kgrams 1 --dimension 11 --epsilon 20"),
+        ("bags:kgrams=2,dimension=32", "--kgrams 2 --dimension 32 --epsilon 20"),
+        ("bags:projection=random", "--kgrams 1 --projection random --dimension 163 --epsilon 20"),
+        ("axes", "main-axes or bags. Got: 'axes'"),
+        ("bags:projection=main-axes", "have no main axes"),
+        ("bags:sensitivity=paper", "after a random projection alone"),
+        ("bags:kgrams=11", "Parameter kgrams of bags"),
+        ("bags:dimension=4097", "at most 4096; got 4097"),
+    ],
+)
+def test_settings_are_the_options_that_choose_them(small, spec, options):
+    """Rejects options that dptext vectors would read as another release."""
+    if not options.startswith("--"):
+        with pytest.raises(ConfigError, match=options):
+            projected_vectors(spec, epsilon=20.0)
+        return
+    setting = projected_vectors(spec, epsilon=20.0)
+    noise = setting.of_length(50, prior_of(small)) if setting.kgrams is None else setting.of_bags()
+    assert VectorSetting(noise=noise).options == options

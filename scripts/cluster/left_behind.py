@@ -2,7 +2,8 @@
 
     scripts/leaks
 
-Jobs run on a standalone cluster, their logs at DEBUG and nothing compressed: one that ends well for
+Jobs run on a standalone cluster, their logs at DEBUG and nothing compressed, and Python workers are
+looked at for sockets of the network: one that ends well for
 each format of the output, one that fails over a private word, and one that leaks in each place by
 options and settings not meant for it.
 """
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Final
 
 import click
+import duckdb
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
@@ -57,6 +60,7 @@ logger.footers.level = info
 """
 """DEBUG, without the Parquet reader's print of the input's footers, which quote rows."""
 
+UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 SETTINGS: Final = {
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
@@ -69,7 +73,13 @@ SETTINGS: Final = {
     "spark.shuffle.spill.compress": "false",
     "spark.rdd.compress": "false",
     "spark.broadcast.compress": "false",
+    # From Spark 4.1 on rows go to Python workers through sockets of the file system.
+    UNIX_SOCKETS: "true",
 }
+SOCKETS: Final = "sockets of Python workers"
+BLOOM: Final = "output's Bloom filters"
+PROBES: Final = 100
+FALSE_HITS: Final = 20  # of them; a filter has one in a hundred
 SPARKS_SCHEMA: Final = "org.apache.spark.sql.parquet.row.metadata"
 
 
@@ -102,6 +112,7 @@ class Scene:
         texts = [f"{text} {WORD} {SENTENCE}" for text in table["text"].to_pylist()]
         other_values = [f"{OTHER} {number}" for number in range(len(table))]
         columns = {"id": ids, "text": texts, "other": other_values}
+        self.private_values = {name: values[:PROBES] for name, values in columns.items()}
         about = {"type": "string", "nullable": True, "metadata": {"comment": COMMENT}}
         schema = {"type": "struct", "fields": [{"name": name, **about} for name in columns]}
         rows = pa.table(columns).replace_schema_metadata({SPARKS_SCHEMA: json.dumps(schema)})
@@ -129,6 +140,8 @@ class Scene:
         places["UI's environment page"] = [run / "pages"]
         places["temporary folders"] = temporary
         places["working folders"] = working
+        places[SOCKETS] = [run / "sockets"]
+        places[BLOOM] = sorted((run / "out").glob("*.parquet"))
         return places
 
     def run(
@@ -143,6 +156,7 @@ class Scene:
         run = self.folder / name
         for part in ("events", "pages", "tmp"):
             (run / part).mkdir(parents=True)
+        (run / "sockets").touch()
         java = f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties"
         settings = {
             **SETTINGS,
@@ -167,6 +181,8 @@ class Scene:
         arguments = f"--input {self.table} --embedding {self.bundle} --key-file {key}"
         arguments += " --mechanism laplace --epsilon 1 --text text --id id"
         arguments += f" --output-format {format} --write-option compression=none"
+        if format == "parquet":
+            arguments += " --write-option parquet.bloom.filter.enabled=true"
         arguments += f" --output {output} --reports {run}/reports"
         with (run / "driver.log").open("wb") as log:
             process = self.cluster.start(
@@ -184,7 +200,10 @@ class Scene:
         return int(process.wait(600))
 
     def _keep_pages(self, run: Path, process: subprocess.Popen[bytes]) -> None:
-        """Fetch pages of the driver's UI until the job ends; the last that came stay."""
+        """Fetch pages of the driver's UI until the job ends; the last that came stay.
+
+        Sockets of the network that Python workers have meanwhile are noted.
+        """
         log = run / "driver.log"
 
         def logged(pattern: str) -> str:
@@ -198,7 +217,9 @@ class Scene:
             lambda: logged(r"service 'SparkUI' on port (\d+)"), "the UI did not start", 600
         )
         root = f"http://127.0.0.1:{port}"
+        network: set[str] = set()
         while process.poll() is None:
+            network |= set(self._network_sockets())
             # The page's own script fetches what it shows of the environment.
             application = logged(r"\b(app-\d+-\d+)")
             facts = f"api/v1/applications/{application}/environment"
@@ -208,6 +229,14 @@ class Scene:
                     (run / "pages" / page.replace("/", "-")).write_bytes(content)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.5)
+        (run / "sockets").write_text("".join(f"{socket}\n" for socket in sorted(network)))
+
+    def _network_sockets(self) -> Iterator[str]:
+        """Yield the sockets of the network that Python workers have now."""
+        for worker in self.cluster.python_workers():
+            with suppress(psutil.Error):  # it ended meanwhile
+                for connection in worker.net_connections("inet"):
+                    yield f"{connection.status} at {connection.laddr.ip}"
 
     def secrets(self) -> dict[str, tuple[bytes, ...]]:
         """Return what no file may hold, in the forms that it may have there."""
@@ -231,7 +260,22 @@ class Scene:
         for place, paths in self.places(name).items():
             files = found(paths, secrets)
             hits[place] = [f"{secret} in {file.relative_to(self.folder)}" for file, secret in files]
+        hits[BLOOM] += self._bloom_hits(name)
+        sockets = (self.folder / name / "sockets").read_text().splitlines()
+        hits[SOCKETS] += [f"{name}: a socket of the network, {socket}" for socket in sockets]
         return hits
+
+    def _bloom_hits(self, name: str) -> Iterator[str]:
+        """Yield the columns of an output whose Bloom filters know private values."""
+        for file in self.places(name)[BLOOM]:
+            for column in {*pq.read_schema(file).names} & {*self.private_values}:
+                known = 0
+                for value in self.private_values[column]:
+                    query = "FROM parquet_bloom_probe($file, $column, $value)"
+                    probe = {"file": str(file), "column": column, "value": value}
+                    known += not all(row[-1] for row in duckdb.execute(query, probe).fetchall())
+                if known > FALSE_HITS:
+                    yield f"column {column} in {file.relative_to(self.folder)}"
 
 
 def count_files(paths: Iterable[Path]) -> int:
@@ -253,7 +297,11 @@ def main() -> None:
         hits_of_runs = [scene.hits(run, secrets) for run in codes]
         # Then one that leaks wherever options and settings allow it, and files where they do not.
         java = f"-Dlog4j2.configurationFile={scene.folder}/log4j2.properties -Dnote={PLANTED}"
-        conf = {"spark.note": PLANTED, "spark.executor.extraJavaOptions": java}
+        conf = {
+            "spark.note": PLANTED,
+            "spark.executor.extraJavaOptions": java,
+            UNIX_SOCKETS: "false",
+        }
         codes["leaky"] = scene.run("leaky", "--keep", "other", label=PLANTED, conf=conf)
         for host in cluster.hosts:
             for folder in (host / "tmp", next(host.glob("work/*/*/"))):

@@ -350,7 +350,13 @@ def test_joined_words_are_perturbed_once_and_unmatchable_ones_never_come_out(tmp
     assert len(released) > 4 and not released & {",", "(800)"}
 
 
-@pytest.mark.parametrize("rows", [1, 2], ids=["one row", "several rows"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(1, id="one row"),
+        pytest.param(2, id="several rows", marks=pytest.mark.long),  # Arrow copies 2 GB
+    ],
+)
 def test_what_is_too_long_for_arrow_is_named(line, monkeypatch, rows):
     """Rejects Arrow's own errors, of one array and of several that are put together."""
     size = (1 << 30) + 1  # two of them are more than Arrow can have in one array

@@ -124,7 +124,7 @@ def test_a_coarse_radius_of_random_balls(tmp_path):
     # Words on a line through the first one, at the radius of the first cell's middle.
     world = worlds.build(tmp_path, [[0.0], [2e-3], [-2e-3]], geometry="poincare")
     fine, shares = (
-        product(cells(14), cells(6), SIGNS, COIN),
+        product(cells(12), cells(6), SIGNS, COIN),
         product(cells(bits), cells(6), SIGNS, COIN),
     )
     found = apart(outputs(mechanism, world, 0, shares), outputs(mechanism, world, 0, fine))

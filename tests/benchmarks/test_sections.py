@@ -50,6 +50,7 @@ def test_a_section_is_imported_and_shows_its_help(section):
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.long
 def test_one_run(data):
     """Rejects a failure that hides or takes what was measured, figures without a machine, and its name."""
     results = data / "results.json"

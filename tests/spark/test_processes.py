@@ -202,7 +202,9 @@ def test_sigterm_to_spark_submit(start):
 SUBMITTED = [Path(sys.executable).with_name("spark-submit"), "--master", "local[2]"]
 
 
-@pytest.mark.parametrize("program", ["dptext", "spark-submit"])
+@pytest.mark.parametrize(
+    "program", ["dptext", pytest.param("spark-submit", marks=pytest.mark.long)]
+)
 def test_names_of_files_under_the_locale_c(program, ring, tmp_path):
     """Rejects a table without its files outside ASCII, which Java passes over, and exit code 0."""
     for name in ("märz", "april"):

@@ -88,32 +88,33 @@ def lines_of(lock: str, answer: dict[str, Any]) -> tuple[list[str], bool]:
     packages = answer["dependencies"]
     if not packages:
         return [f"{lock}: SKIPPED, not audited: {answer['reason']}"], False
-    source, date = "the index", f"on {datetime.now(UTC).date()}"
+    source = "the index"
+    date = f"on {datetime.now(UTC).date()}"
     if "as_of" in answer:
-        source, date = "the file", f"as of {answer['as_of']}"
+        source = "the file"
+        date = f"as of {answer['as_of']}"
     faults = []
     accepted = []
     for package in packages:
         for fault in package.get("vulns", []):
             fixed = ", ".join(fault["fix_versions"]) or "no version yet"
             line = f"{lock}: {package['name']} {package['version']} has {fault['id']}"
-            since, reason = ACCEPTED.get(fault["id"], (None, ""))
-            if since and Version(package["version"]) >= Version(since):
+            mended, reason = ACCEPTED.get(fault["id"], (None, ""))
+            if mended and Version(package["version"]) >= Version(mended):
                 accepted.append(f"{line}, accepted: {reason}")
             else:
                 faults.append(f"{line}, mended in {fixed}")
     lines = [*faults, *accepted]
     unknown = [package["name"] for package in packages if "vulns" not in package]
     if unknown:
-        names = ", ".join(unknown[:3]) + ", ..." * (len(unknown) > 3)
         lines.append(
             f"{lock}: SKIPPED, not audited: {len(unknown)} of {len(packages)} packages, of which "
-            f"{source} knows nothing: {names}"
+            f"{source} knows nothing: {', '.join(unknown)}"
         )
     audited = len(packages) - len(unknown)
     if audited and not faults:
-        other = "other " if accepted else ""
-        lines.append(f"{lock}: {audited} packages audited {date}: no {other}known vulnerability")
+        known = "other known" if accepted else "known"
+        lines.append(f"{lock}: {audited} packages audited {date}: no {known} vulnerability")
     return lines, bool(faults)
 
 

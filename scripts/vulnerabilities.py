@@ -113,8 +113,8 @@ def lines_of(lock: str, answer: dict[str, Any]) -> tuple[list[str], bool]:
         )
     audited = len(packages) - len(unknown)
     if audited and not faults:
-        known = "other known" if accepted else "known"
-        lines.append(f"{lock}: {audited} packages audited {date}: no {known} vulnerability")
+        adjective = "other known" if accepted else "known"
+        lines.append(f"{lock}: {audited} packages audited {date}: no {adjective} vulnerability")
     return lines, bool(faults)
 
 

@@ -269,12 +269,12 @@ class Scene:
         """Yield the columns of an output whose Bloom filters know private values."""
         for file in self.places(name)[BLOOM]:
             for column in {*pq.read_schema(file).names} & {*self.private_values}:
-                known = 0
+                hit_count = 0
                 for value in self.private_values[column]:
                     query = "FROM parquet_bloom_probe($file, $column, $value)"
                     probe = {"file": str(file), "column": column, "value": value}
-                    known += not all(row[-1] for row in duckdb.execute(query, probe).fetchall())
-                if known > FALSE_HITS:
+                    hit_count += not all(row[-1] for row in duckdb.execute(query, probe).fetchall())
+                if hit_count > FALSE_HITS:
                     yield f"column {column} in {file.relative_to(self.folder)}"
 
 

@@ -15,7 +15,7 @@ table, bundle, output = sys.argv[1:]
 spark = SparkSession.builder.getOrCreate()
 
 
-def released(df: DataFrame, name: str) -> DataFrame:
+def released(df: DataFrame) -> DataFrame:
     """Sanitize a frame under a fresh key."""
     return privatize(
         df,
@@ -24,10 +24,9 @@ def released(df: DataFrame, name: str) -> DataFrame:
         id="id",
         text="text",
         keep="id",
-        name=name,
         trust_id=True,
     )
 
 
-once = released(spark.read.parquet(f"{table}/0.parquet", f"{table}/1.parquet"), "once")
-released(once.unionByName(once).repartition(6, "id"), "again").write.parquet(output)
+once = released(spark.read.parquet(f"{table}/0.parquet", f"{table}/1.parquet"))
+released(once.unionByName(once).repartition(6, "id")).write.parquet(output)

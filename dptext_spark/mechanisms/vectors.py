@@ -398,6 +398,10 @@ class VectorNoise:
             return None
         return KgramBags(kgrams=kgrams, places=self.input_dimension, tokenizer=tokenizer)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the matrix, which each worker makes: it would travel with every task."""
+        return {name: value for name, value in vars(self).items() if name != "projection"}
+
     @cached_property
     def projection(self) -> PublicProjection:
         """Phi, (m, n)."""

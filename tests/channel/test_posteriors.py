@@ -324,6 +324,19 @@ def test_sums_do_not_depend_on_order_or_parts(small, monkeypatch):
             np.testing.assert_array_equal(getattr(other, field), getattr(sums, field))
 
 
+@pytest.mark.parametrize("most", [1, 3, 50])
+def test_the_likeliest_cells_are_those_of_a_sort(most, monkeypatch):
+    """Rejects tied cells beyond the room, of which the last come first, and outputs with few cells cut."""
+    monkeypatch.setattr(module, "MOST_CELLS", most)
+    rng = np.random.default_rng(most)
+    outputs = np.repeat(np.arange(40), rng.integers(1, 12, 40))
+    total = rng.integers(0, 4, len(outputs)).astype(np.float64)  # many are equal
+    order = np.lexsort((-total, outputs))
+    rank = np.arange(len(order)) - np.searchsorted(outputs[order], outputs[order])
+    expected = np.sort(order[rank < most])
+    np.testing.assert_array_equal(module._likeliest_cells(outputs, total), expected)
+
+
 def test_what_has_no_cell_shares_what_is_left(small, monkeypatch):
     """By the prior: rejects cells whose rest is lost, and a rest that words with cells share."""
     guesser, prior = guesser_of(small, Laplace(epsilon=6.0), words=150)

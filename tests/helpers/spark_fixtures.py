@@ -25,7 +25,7 @@ from tests.helpers.tables import texts, write_table
 
 Opened = Callable[..., TableSource]
 
-# Of a JVM that runs a thousand small queries: a fifth of the collections.
+# For a JVM that runs a thousand small queries: room, so that it collects less often.
 _ROOM = "-XX:NewSize=800m -XX:MetaspaceSize=512m"
 
 

@@ -279,3 +279,15 @@ def test_settings_are_the_options_that_choose_them(small, spec, options):
     setting = projected_vectors(spec, epsilon=20.0)
     noise = setting.of_length(50, prior_of(small)) if setting.kgrams is None else setting.of_bags()
     assert VectorSetting(noise=noise).options == options
+
+
+@pytest.mark.parametrize("projection", [None, "random"])
+def test_no_matrix_travels_to_workers(projection):
+    """Rejects a matrix of up to 134 MB in each task; what arrives is the same mechanism."""
+    noise = ProjectedVectors(epsilon=20.0, kgrams=1, dimension=256, projection=projection).of_bags()
+    matrix = noise.projection.matrix
+    sent = pickle.dumps(noise)
+    arrived = pickle.loads(sent)
+    assert len(sent) < 10_000
+    assert arrived == noise
+    np.testing.assert_array_equal(arrived.projection.matrix, matrix)

@@ -73,6 +73,7 @@ def story(name):
 
 STORIES = {name: steps for name in DOCUMENTS if (steps := story(name))}
 WITHOUT_JAVA = ("docs/recipes/sql.md",)
+SLOW = ("docs/notebooks/choose-epsilon.md", "docs/notebooks/measure-a-release.md")
 
 
 def test_the_documents_have_stories():
@@ -172,7 +173,10 @@ def change_folder(spark, folder):
 
 @pytest.mark.e2e
 @pytest.mark.spark
-@pytest.mark.parametrize("name", sorted(STORIES.keys() - WITHOUT_JAVA))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.long] if n in SLOW else []) for n in sorted(STORIES)],
+)
 def test_commands_run_and_print_what_is_shown(name, spark, tmp_path, tmp_path_factory, rewrites):
     """In an empty folder, in this process; rejects a renamed option and a number of old."""
     scratch = tmp_path_factory.mktemp("scratch")
@@ -186,6 +190,7 @@ def test_commands_run_and_print_what_is_shown(name, spark, tmp_path, tmp_path_fa
     done.result()
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 @pytest.mark.spark
 @pytest.mark.parametrize("name", WITHOUT_JAVA)

@@ -39,6 +39,8 @@ from dptext_spark.word_reader import WordReader
 # A word of a text, and a number of a vector's noise, in operations of a matrix product.
 _AVERAGING: Final = 2e5
 _NOISE: Final = 1250.0
+# Of a released number; kept columns come on top.
+_NUMBER_BYTES: Final = 4.0
 
 
 def run(options: VectorsOptions) -> Report:
@@ -67,10 +69,22 @@ def run(options: VectorsOptions) -> Report:
             reader = WordReader(bundle=bundle, policy=policy)
             sample = _sample(options, table, reader)
         operations = 0.0  # of a row
-        for projection in projections.values():
+        row_bytes = 0.0
+        word_bytes = 0.0
+        for name, projection in projections.items():
             operations += 2.0 * projection.dimension * (projection.input_dimension + _NOISE)
+            if name in options.tokens:
+                word_bytes += _NUMBER_BYTES * projection.dimension
+            else:
+                row_bytes += _NUMBER_BYTES * projection.dimension
         word = _AVERAGING if options.text or options.tokens else 0.0
-        partitioning = Partitioning(word=word, row=operations, sample=sample)
+        partitioning = Partitioning(
+            word=word,
+            row=operations,
+            row_bytes=row_bytes,
+            word_bytes=word_bytes,
+            sample=sample,
+        )
         sums: Mapping[str, Any] = {}
         if not options.dry_run:
             worker = _worker(options, key, projections, embedding, reader, tokenizer)

@@ -54,6 +54,8 @@ class Partitioning:
     Attributes:
         word: Operations for each of a row's words.
         row: Operations for a row besides them.
+        row_bytes: Of what is released of a row; None where the sample measures it.
+        word_bytes: Of what is released of each of its words, in addition to ``row_bytes``.
         sample: Has, once it was taken, the words of a row, and perhaps the rows of partitions.
         keeps_order: Whether no row that was spread lost its place.
         private_remarks: Of a report, for those who run the job.
@@ -62,6 +64,8 @@ class Partitioning:
 
     word: float
     row: float = 0.0
+    row_bytes: float | None = None
+    word_bytes: float = 0.0
     sample: Sample | None = None
     keeps_order: bool = True
     private_remarks: list[str] = field(default_factory=list)
@@ -100,8 +104,9 @@ class Partitioning:
         seconds_of_row = self._seconds_of_row()
         seconds = [count * seconds_of_row for count in counts if count]
         files = None
-        if self.sample is not None and self.sample.row_bytes is not None:
-            files = max(1, math.ceil(sum(counts) * self.sample.row_bytes / _FILE))
+        released_bytes = self._released_bytes()
+        if released_bytes is not None:
+            files = max(1, math.ceil(sum(counts) * released_bytes / _FILE))
         can_shuffle = is_encrypted(spark)
         cores = spark.sparkContext.defaultParallelism
         if not can_shuffle and planned_tasks(seconds, cores) is not None:
@@ -130,10 +135,19 @@ class Partitioning:
 
     def _seconds_of_row(self) -> float:
         """Return how long a row takes, as far as is known."""
-        words = _WORDS
-        if self.sample is not None and self.sample.mean_words is not None:
-            words = self.sample.mean_words
-        return (_ROW + self.row + words * self.word) / _SPEED
+        return (_ROW + self.row + self._words_of_row() * self.word) / _SPEED
+
+    def _released_bytes(self) -> float | None:
+        """Return how many bytes are released of a row, as far as is known."""
+        if self.row_bytes is not None:
+            return self.row_bytes + self._words_of_row() * self.word_bytes
+        return None if self.sample is None else self.sample.row_bytes
+
+    def _words_of_row(self) -> float:
+        """Return how many words a row has on average, as far as is known."""
+        if self.sample is None or self.sample.mean_words is None:
+            return _WORDS
+        return self.sample.mean_words
 
     def _counts(self, rows: DataFrame, row_id: Column, position: Sequence[str]) -> list[int]:
         """Count the rows of Spark's partitions, by number, unless the sample has them."""

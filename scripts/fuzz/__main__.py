@@ -11,52 +11,19 @@ import argparse
 import faulthandler
 import resource
 import shutil
-import signal
 import sys
 import time
-import traceback
 import warnings
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
 
-from dptext_spark.errors import DptextError
-from scripts.fuzz.targets import CANARY, Target, targets
+from scripts.fuzz.findings import Findings
+from scripts.fuzz.targets import Target, targets
 
-PATIENCE: Final = 20
-"""Seconds of processor time that a case may take."""
 _MEMORY: Final = 8 << 30
-
-
-class Hang(BaseException):
-    """A case that does not end; no ``except Exception`` may take it for something else."""
-
-
-@dataclass
-class Findings:
-    """What one target's cases came to."""
-
-    name: str
-    read: int = 0
-    refused: int = 0
-    first_cases: dict[str, int] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def cases(self) -> int:
-        """The number of cases."""
-        return self.read + self.refused + self.counts.total()
-
-    def add(self, number: int, what: str) -> None:
-        """Note what is wrong with a case; the first one of a kind is named."""
-        self.counts[what] += 1
-        self.first_cases.setdefault(what, number)
 
 
 def fuzz(
@@ -82,63 +49,10 @@ def fuzz(
             place = Path(folder, "case")
             place.mkdir()
             rng = np.random.default_rng([seed, number])
-            read = subject.case(rng, place)
-            fault = _fault_of(read, findings, show=show)
-            if fault:
-                findings.add(number, fault)
+            findings.judge(number, subject.case(rng, place), show=show)
             shutil.rmtree(place)
             number += 1
     return findings
-
-
-def _fault_of(read: object, findings: Findings, *, show: bool) -> str:
-    """Read a case; return what is wrong, empty where nothing is."""
-    try:
-        with _limited(), warnings.catch_warnings():
-            warnings.simplefilter("error")
-            read()  # type: ignore[operator]
-    except DptextError as error:
-        findings.refused += 1
-        if show:
-            print(f"refused: {error}")
-        if CANARY in str(error) or CANARY in repr(error.args):
-            findings.refused -= 1
-            return f"a word in the message of {_place(error)}"
-    except (Exception, Hang) as error:  # noqa: BLE001 - this is what is looked for
-        if show:
-            traceback.print_exc()
-        return f"{type(error).__name__} at {_place(error)}"
-    else:
-        findings.read += 1
-    return ""
-
-
-def _place(error: BaseException) -> str:
-    """Return the innermost line of the package that an error passed through."""
-    places = [
-        f"{frame.filename.rpartition('dptext_spark/')[2]}:{frame.lineno}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "/dptext_spark/" in frame.filename and "/site-packages/" not in frame.filename
-    ]
-    return places[-1] if places else "no line of the package"
-
-
-@contextmanager
-def _limited() -> Iterator[None]:
-    """Raise :class:`Hang` where Python takes too long; end the process where C does."""
-
-    def hang(*_: object) -> None:
-        raise Hang
-
-    before = signal.signal(signal.SIGVTALRM, hang)
-    signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
-    faulthandler.dump_traceback_later(20 * PATIENCE, exit=True)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 def main() -> int:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-import numpy as np
 
-Rng = np.random.Generator
+class Rng(Protocol):
+    """What makes choices: a generator of NumPy's, or what stands for one."""
+
+    def integers(self, low: int, high: int, size: int | None = None, /) -> Any:
+        """Return an integer from ``low`` to below ``high``, or ``size`` of them."""
+
+    def random(self) -> float:
+        """Return a number from 0 to below 1."""
+
+    def bytes(self, length: int, /) -> bytes:
+        """Return so many bytes."""
+
 
 HOSTILE_BYTES: Final = (
     *b"-1 1e400 nan -inf 999999999999999 ../ %s {} [] = # \" '".split(),

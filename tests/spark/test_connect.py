@@ -383,7 +383,9 @@ def kill():
         process.kill()
 
 def other(act):
-    return lambda: act(SparkConnectClient(f"{url}/;session_id={spark.session_id}"))
+    client = SparkConnectClient(f"{url}/;session_id={spark.session_id}")
+    client.get_configs("spark.app.name")  # connected: a late fault would find a whole table
+    return lambda: act(client)
 
 def watch(act, place):
     while not os.path.exists(place):
@@ -409,6 +411,7 @@ os._exit(0)  # a user's own session would look for the server for ten minutes
 """
 
 
+@pytest.mark.long
 def test_faults_of_a_server_are_one_sentence(server, tmp_path, client, dptext):
     """Rejects tracebacks, ten minutes of tries, a broken run's table, and a ledger that forgets the run."""
     # The last test of this server: it is killed while it writes.

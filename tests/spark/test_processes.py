@@ -128,6 +128,7 @@ def test_a_signal(start, at, number):
     assert not [process for process in java if process.is_running()]
 
 
+@pytest.mark.long
 def test_a_jvm_that_ends_during_the_write(start):
     """One line, which names a log that its owner alone can read."""
     run = start()
@@ -202,9 +203,8 @@ def test_sigterm_to_spark_submit(start):
 SUBMITTED = [Path(sys.executable).with_name("spark-submit"), "--master", "local[2]"]
 
 
-@pytest.mark.parametrize(
-    "program", ["dptext", pytest.param("spark-submit", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("program", ["dptext", "spark-submit"])
 def test_names_of_files_under_the_locale_c(program, ring, tmp_path):
     """Rejects a table without its files outside ASCII, which Java passes over, and exit code 0."""
     for name in ("märz", "april"):

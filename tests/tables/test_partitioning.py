@@ -122,6 +122,29 @@ def test_added_files_and_vectors_are_spread(ring_release, tmp_path, key_file, sh
         assert len(tasks(tmp_path / f"spread{after}")) > 4 > len(tasks(tmp_path / f"whole{after}"))
 
 
+def test_vectors_are_gathered_in_usual_files(ring, tmp_path, key_file, short, monkeypatch):
+    """Rejects a file a task, whose size is not asked for, and vectors of words that count as one."""
+    numbers = [[float(row % 5), 1.0, 2.0] for row in range(ROWS)]
+    source = written(tmp_path / "in", vector=numbers, words=[["a1", "b2"]] * ROWS)
+    options = {"input": str(source), "epsilon": 10.0, "dimension": 2, "keep": ["id"], "name": "cut"}
+    options |= {"key-file": str(key_file), "id": "id"}
+
+    def run(name, **more):
+        output = tmp_path / name
+        vectors.run(VectorsOptions.of(options | more | {"output": str(output)}))
+        return rows_of(output), len(tasks(output))
+
+    by_task, one = run("one", vector=["vector"])
+    short()
+    assert run("many", vector=["vector"]) == (by_task, 6 * one)
+    monkeypatch.setattr(partitioning, "_FEW_FILES", 2)
+    monkeypatch.setattr(partitioning, "_FILE", 4 * 2 * ROWS // 2)
+    assert run("two", vector=["vector"]) == (by_task, 2)
+    monkeypatch.setattr(partitioning, "_FEW_FILES", 1)
+    _, files = run("words", tokens=["words"], embedding=str(ring.path))
+    assert files > 2
+
+
 IO = {"spark.io.encryption.enabled": "true"}
 SENT = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
 

@@ -16,7 +16,10 @@ from scripts.fuzz.targets import CANARY, Target, targets
 CASES = {"ledgers": 2, "bundles": 8, "parts": 8}
 
 
-@pytest.mark.parametrize("name", targets())
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.long] if n == "pages" else []) for n in targets()],
+)
 def test_a_few_cases_of_each_target_are_right(name):
     """Rejects an error of another class, a word in a message, and a target that reads nothing."""
     findings = fuzzer.fuzz(targets()[name], seed=1, cases=CASES.get(name, 15))

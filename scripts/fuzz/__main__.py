@@ -65,7 +65,8 @@ def main() -> int:
     parser.add_argument("--cases", type=int, help="end after so many cases")
     parser.add_argument("--show", action="store_true", help="print tracebacks and messages")
     options = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, most))
     faulthandler.enable()
     has_findings = False
     print(f"{'target':<12} {'cases':>8} {'read':>8} {'refused':>8} {'findings':>8}")

@@ -1,6 +1,7 @@
 """What is fuzzed: how valid inputs are made, how a case changes one, and what reads it.
 
-Each target reads its case as a command or a worker would, without Spark.
+Each target reads its case as a command or a worker would, without Spark: those with Spark are in
+:mod:`scripts.fuzz.spark_targets`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import warnings
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Final
@@ -80,7 +82,8 @@ class Target(ABC):
 
 
 def targets() -> dict[str, type[Target]]:
-    """Return all targets by name."""
+    """Return all targets by name, those with Spark last."""
+    import_module("scripts.fuzz.spark_targets")
     return _TARGETS
 
 

@@ -102,13 +102,12 @@ def start(ring, tmp_path):
         left.process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("at", "number"),
     [
         pytest.param("write", signal.SIGINT, id="Ctrl-C twice during the write"),
-        pytest.param(
-            "start", signal.SIGTERM, id="SIGTERM while the JVM starts", marks=pytest.mark.long
-        ),
+        pytest.param("start", signal.SIGTERM, id="SIGTERM while the JVM starts"),
     ],
 )
 def test_a_signal(start, at, number):

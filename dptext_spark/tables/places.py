@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from itertools import combinations, starmap
+from itertools import combinations, product, starmap
 from typing import Final, NamedTuple, Self
 
 from pyspark.sql import SparkSession
@@ -50,9 +50,9 @@ class Places:
 
     def check_apart(self) -> None:
         """Refuse places of which one lies inside another."""
-        for first, second in combinations(self.visible, 2):
-            target = self.storage.real(second.path)
-            for source in self._real(first):
+        real_paths = [(place, self._real(place)) for place in self.visible]
+        for (first, sources), (second, targets) in combinations(real_paths, 2):
+            for source, target in product(sources, targets):
                 if f"{source}/".startswith(f"{target}/") or f"{target}/".startswith(f"{source}/"):
                     raise ConfigError(
                         f"{second.what} and {first.what.lower()} lie inside one another",

@@ -38,6 +38,7 @@ from dptext_spark.spark.java import has_ended, java_class
 NO_FILE: Final = "no such file"
 LOCAL_URL: Final = ("^file:/+", "file:/")
 """Spark writes the URL of a local file in two ways: a pattern, and the one way to write it."""
+_LOCAL_SYSTEM: Final = "org.apache.hadoop.fs.LocalFileSystem"
 _NO_LINK: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 # Any of them may say that a path without a scheme lies in HDFS.
 _CONFIGURING: Final = (
@@ -257,7 +258,7 @@ class LocalFiles:
         place = local_path(path)
         if place is None:
             return path
-        return f"file:{os.path.realpath(place)}"
+        return f"file:{os.path.realpath(place)}".rstrip("/")
 
     def matches(self, pattern: str) -> list[str]:
         """Return the path where there is such a one, or else what it means as a pattern."""
@@ -410,9 +411,22 @@ class Storage(LocalFiles):
         self._conf: Any = self._context._jsc.hadoopConfiguration()
         self._path = java_class(self._jvm, "org.apache.hadoop.fs.Path")
         self._types = java_class(self._jvm, "py4j.reflection.TypeUtil")
+        own = self._conf.get("fs.file.impl") in (None, _LOCAL_SYSTEM)
+        default = str(self._conf.get("fs.defaultFS"))
+        # How absolute paths begin at which Python sees what Java does, without a dozen questions.
+        self._local: tuple[str, ...] = ()
+        if own and default.startswith("file:"):
+            self._local = ("/", "file:/")
+        elif own:
+            self._local = ("file:/",)
 
     def sees(self, path: str) -> bool:
         return True
+
+    def _is_here(self, path: str) -> bool:
+        """Return whether Java finds at a path what Python does; other letters depend on its locale."""
+        is_usual = path.isascii() and path.isprintable() and local_path(path) is not None
+        return is_usual and path.startswith(self._local)
 
     def _at(self, path: str) -> tuple[Any, Any]:
         """Return a path's file system, and the path as it has it."""
@@ -474,10 +488,14 @@ class Storage(LocalFiles):
         return [place for place in places if place.exists()]
 
     def exists(self, path: str) -> bool:
+        if self._is_here(path):
+            return super().exists(path)
         system, place = self._at(path)
         return bool(system.exists(place))
 
     def qualified(self, path: str) -> str:
+        if self._is_here(path):
+            return super().qualified(path)
         return str(self._at(path)[1].toString())
 
     def pattern(self, path: str) -> str:
@@ -495,6 +513,8 @@ class Storage(LocalFiles):
         return str(folder.toUri().getRawPath()), is_file
 
     def real(self, path: str) -> str:
+        if self._is_here(path):
+            return super().real(path)
         system, place = self._at(path)
         missing: list[str] = []
         while not system.exists(place) and place.getParent() is not None:

@@ -91,7 +91,13 @@ def _guide(kind: type[Target], seconds: float, inputs: Path) -> None:
         rng = np.random.default_rng(0)
         for number in range(_FIRST):
             (corpus / f"first-{number}").write_bytes(rng.bytes(_LONGEST // 4))
-    options = [f"-max_len={_LONGEST}", "-rss_limit_mb=0", "-timeout=600", "-verbosity=0"]
+    options = [
+        f"-max_len={_LONGEST}",
+        f"-artifact_prefix={inputs}/",
+        "-rss_limit_mb=0",
+        "-timeout=600",
+        "-verbosity=0",
+    ]
     atheris.Setup([sys.argv[0], *options, str(corpus)], run)
     atheris.Fuzz()
 

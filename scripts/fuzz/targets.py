@@ -397,8 +397,9 @@ _OF_TOML: Final = (
 _TOKENS: Final = [
     *_OF_TOML.split(),
     *('"', "'", '"""', "'''", '""', '["a"]', '["a", 1]', "\ud7ff", "\u2028", "\0", "\x1b"),
-    *("mechanism = ", "epsilon = ", "[[types]]\n", "\n", " ", "laplace:", ":=", f'"{CANARY}"'),
+    *("mechanism = ", "epsilon = ", "[[types]]\n", "\n", " ", "laplace:", ":="),
 ]
+_WORD: Final = f'"{CANARY}"'  # where it is no option: a message quotes the value of one
 _LONG_TOKENS: Final = ["[" * 2000, "{a=" * 2000, "9" * 5000]
 
 
@@ -422,7 +423,7 @@ class Configs(Target):
         if kind < 0.25:
             topics = place / _chosen(rng, ("topics.toml", "topics.txt"))
             text = self.topics if topics.suffix == ".toml" else self.lines
-            topics.write_bytes(self._changed(rng, text))
+            topics.write_bytes(self._changed(rng, text, _WORD))
             return lambda: read_topics(topics)
         command = _chosen(rng, [*self.seeds])
         config = place / "config.toml"
@@ -436,13 +437,14 @@ class Configs(Target):
         return read
 
     def _word_list(self, rng: Rng, path: Path) -> Callable[[], object]:
-        path.write_bytes(self._changed(rng, self.lists))
+        path.write_bytes(self._changed(rng, self.lists, _WORD))
         return lambda: WordList.read(path, "--never-output").denied(["w1", "w2", "blue harbour"])
 
-    def _changed(self, rng: Rng, text: str) -> bytes:
+    def _changed(self, rng: Rng, text: str, *words: str) -> bytes:
         if rng.random() < 0.2:
             return changed_bytes(rng, text.encode())
-        return changed_lines(rng, text, [*_TOKENS, *_LONG_TOKENS]).encode(errors="surrogatepass")
+        tokens = [*_TOKENS, *_LONG_TOKENS, *words]
+        return changed_lines(rng, text, tokens).encode(errors="surrogatepass")
 
 
 _OF_PATTERNS: Final = (
@@ -475,7 +477,7 @@ words = ["zebulonquartz", "Blue Harbour"]
 
     def case(self, rng: Rng, place: Path) -> Callable[[], object]:
         path = place / "patterns.toml"
-        tokens = [*_OF_PATTERNS.split(), *_TOKENS]
+        tokens = [*_OF_PATTERNS.split(), *_TOKENS, _WORD]
         path.write_text(changed_lines(rng, self.file, tokens), encoding="utf-8")
         text = changed_lines(
             rng, self.text, ["9" * 40, "@", ".", "٣", "\u202e", "\0", "é", "\uff0d"]

@@ -149,10 +149,13 @@ def _topics_of_toml(text: str) -> dict[str, list[str]]:
         entries = toml_table(text)
     except ValueError as error:
         raise ConfigError("The file of topics is not TOML", got=str(error)) from None
-    for name, words in entries.items():
+    for number, words in enumerate(entries.values(), 1):
         is_list = isinstance(words, list) and all(isinstance(word, str) for word in words)
         if not is_list:
-            raise ConfigError(f'Topic {name} must be a list of words, such as ["pizza", "sushi"]')
+            raise ConfigError(  # without its name: that may be one of the words
+                f"Topic {number} of the file is wrong",
+                allowed='a list of words, such as food = ["pizza", "sushi"]',
+            )
     return entries
 
 

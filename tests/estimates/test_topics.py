@@ -101,7 +101,7 @@ def test_topics_are_read_from_lines_and_from_toml(tmp_path):
         "a.txt": ("food pizza\n", "Line 1 of the topics is wrong"),
         "b.txt": ("a: b\na: c\n", "Line 2 of the topics is wrong"),
         "c.txt": ("# none\n", "has no topic"),
-        "d.toml": ("food = 5\n", "Topic food must be a list of words"),
+        "d.toml": ("food = 5\n", "Topic 1 of the file is wrong"),
         "e.toml": ("food = [\n", "The file of topics is not TOML"),
     }
     for name, (content, message) in faults.items():

@@ -169,7 +169,7 @@ class Parquet(FileFormat):
                 allowed = allowed or names
                 if not missing:
                     return
-        except (OSError, pa.ArrowException):
+        except (OSError, UnicodeDecodeError, pa.ArrowException):
             return  # Spark finds what is wrong
         if allowed:
             raise absent_columns(missing, allowed, columns.path)
@@ -210,9 +210,14 @@ def _types(storage: Storage, read_as: Mapping[Any, Any], file: str) -> dict[str,
     try:
         footer = storage.footer(file)
         schema = footer.schema_arrow
+        types = {field.name: field.type for field in schema}
+        leaves = {}
+        for i in range(len(footer.schema.names)):
+            leaf = footer.schema.column(i)
+            leaves[leaf.path] = leaf
     except pa.ArrowInvalid:  # a file of no bytes, which Spark passes over
         return {}
-    except (OSError, pa.ArrowException):  # what Arrow says may quote it
+    except (OSError, UnicodeDecodeError, pa.ArrowException):  # what Arrow says may quote it
         raise InputError(
             "A file of the input has a damaged footer",
             got=path_of_url(file),
@@ -221,11 +226,7 @@ def _types(storage: Storage, read_as: Mapping[Any, Any], file: str) -> dict[str,
     spark_types = _spark_types((schema.metadata or {}).get(_SPARK_SCHEMA))
     if spark_types:
         return spark_types
-    leaves = {}
-    for i in range(len(footer.schema.names)):
-        leaf = footer.schema.column(i)
-        leaves[leaf.path] = leaf
-    return {field.name: _type(field.type, leaves.get(field.name), read_as) for field in schema}
+    return {name: _type(kind, leaves.get(name), read_as) for name, kind in types.items()}
 
 
 def _spark_types(schema: bytes | None) -> dict[str, _Type]:

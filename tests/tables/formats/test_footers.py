@@ -8,7 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dptext_spark.errors import InputError
+from dptext_spark.tables.columns import TableColumns
 from dptext_spark.tables.formats import parquet
+from dptext_spark.tables.storage import LocalFiles
 
 SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 TABLE = pa.table({"id": [1, 2], "text": ["a", "b"]})
@@ -57,3 +59,16 @@ def test_a_damaged_footer_is_named_without_what_is_in_it():
         types_of(damaged)
     assert "zebulon" not in str(caught.value)
     assert types_of(content) == {"id": "bigint", "text": "string"}
+
+
+def test_a_columns_name_that_is_no_utf_8_is_a_damage(tmp_path):
+    """Rejects Python's error: Arrow reads names as they stand, and decodes them when it is asked."""
+    table = TABLE.append_column("zebulon", pa.array([1, 2]))
+    pq.write_table(table, tmp_path / "a.parquet", store_schema=False)
+    content = (tmp_path / "a.parquet").read_bytes().replace(b"zebulon", b"zebulo\xff")
+    with pytest.raises(InputError, match=r"damaged footer.*/in/a\.parquet"):
+        types_of(content)
+    (tmp_path / "a.parquet").write_bytes(content)
+    table_here = SimpleNamespace(place=str(tmp_path / "a.parquet"), options={})
+    columns = TableColumns(text=("text",), keep=(), id="id")
+    parquet.Parquet.check_columns(table_here, LocalFiles(), columns)  # Spark reads the name

@@ -52,9 +52,7 @@ def spark() -> Iterator[SparkSession]:
         patch.setitem(settings, "spark.python.sql.dataFrameDebugging.enabled", "false")
         patch.setitem(settings, "spark.python.daemon.module", "tests.helpers.daemon")
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]), prepend=os.pathsep)
-        patch.setenv(
-            "JAVA_TOOL_OPTIONS", f"{QUICK_JAVA} {_ROOM} {os.environ.get(chr(88) + chr(74), str())}"
-        )
+        patch.setenv("JAVA_TOOL_OPTIONS", f"{QUICK_JAVA} {_ROOM}")
         patch.setattr(JVMView, "__getattr__", _remembered(JVMView.__getattr__))
         session = session_module.session("tests")
         patch.delenv("JAVA_TOOL_OPTIONS")

@@ -424,7 +424,7 @@ class Storage(LocalFiles):
         return True
 
     def _is_here(self, path: str) -> bool:
-        """Return whether Java finds at a path what Python does; other letters depend on its locale."""
+        """Return whether Java finds there what Python does; other letters depend on its locale."""
         is_usual = path.isascii() and path.isprintable() and local_path(path) is not None
         return is_usual and path.startswith(self._local)
 

@@ -1,5 +1,7 @@
 """What is said of paths and columns before Spark starts: nothing that Spark would read is refused."""
 
+from contextlib import contextmanager
+
 import pytest
 from pyspark import SparkContext
 
@@ -80,8 +82,29 @@ def test_nothing_is_checked_where_spark_runs_or_is_configured(table, monkeypatch
     check("nope", table)
 
 
+@contextmanager
+def hadoop_settings(spark, values):
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    before = {name: configuration.get(name) for name in values}
+    for name, value in values.items():
+        configuration.set(name, value)
+    yield
+    for name, value in before.items():
+        if value is None:
+            configuration.unset(name)
+        else:
+            configuration.set(name, value)
+
+
+@pytest.fixture
+def hadoop(spark):
+    """A storage that asks Java of every path: whose file system it is, Python does not know."""
+    with hadoop_settings(spark, {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem"}):
+        yield Storage(spark)
+
+
 @pytest.mark.spark
-def test_local_files_answer_as_hadoop_does(tmp_path, spark, monkeypatch):
+def test_local_files_answer_as_hadoop_does(tmp_path, spark, hadoop, monkeypatch):
     """Also where a name has a colon; a relative one needs ``./``, which is said (apache/drill #2791)."""
     monkeypatch.chdir(tmp_path)
     storage, files = Storage(spark), LocalFiles()
@@ -94,11 +117,12 @@ def test_local_files_answer_as_hadoop_does(tmp_path, spark, monkeypatch):
     places += [f"{tmp_path}/link/./a/../new/", f"file:{tmp_path}/link", f"file://{tmp_path}//there"]
     places += [f"{tmp_path}/nowhere/x", "/"]
     for place in places:
-        assert files.exists(place) == storage.exists(place), place
-        assert files.qualified(place).rstrip("/") == storage.qualified(place).rstrip("/"), place
-        assert files.real(place).rstrip("/") == storage.real(place), place
-        assert files.matches(place) == storage.matches(place), place
-    assert not files.exists(f"{tmp_path}/broken") and not storage.exists(f"{tmp_path}/broken")
+        for asked in (hadoop, storage):
+            assert files.exists(place) == asked.exists(place), place
+            assert files.qualified(place).rstrip("/") == asked.qualified(place).rstrip("/"), place
+            assert files.real(place) == asked.real(place), place
+            assert files.matches(place) == asked.matches(place), place
+    assert not any(asked.exists(f"{tmp_path}/broken") for asked in (files, hadoop, storage))
     assert files.read("there/a/1.json") == storage.read(f"{tmp_path}/there/a/1.json") == "Größe"
     for number, writer in enumerate((files, storage)):
         place = tmp_path / f"{number}.json"
@@ -125,3 +149,15 @@ def test_local_files_answer_as_hadoop_does(tmp_path, spark, monkeypatch):
         "HDFS://x/y",
     ):
         assert local_path(place) is None and not files.exists(place) and files.matches(place) == []
+
+
+@pytest.mark.spark
+def test_java_is_asked_of_file_systems_that_python_does_not_know(spark, tmp_path):
+    """Rejects this machine's files where a path without a scheme, or each of ``file:``, lies elsewhere."""
+    with hadoop_settings(spark, {"fs.defaultFS": "hdfs://127.0.0.1:8020"}):
+        storage = Storage(spark)
+        assert storage.qualified(str(tmp_path)) == f"hdfs://127.0.0.1:8020{tmp_path}"
+        assert storage.qualified(f"file:{tmp_path}") == f"file:{tmp_path}"
+    own = {"fs.file.impl": "org.example.OwnFileSystem", "fs.file.impl.disable.cache": "true"}
+    with hadoop_settings(spark, own), pytest.raises(ConfigError, match="cannot be used"):
+        Storage(spark).exists(f"file:{tmp_path}")

@@ -8,7 +8,8 @@ folders of input and output; for the workers the driver's folder (bundle, key, p
 checkout's and each other's are empty.
 
 Every command runs twice with the same words, as ``dptext JOB ...`` and as ``spark-submit
-jobs/JOB.py ...``: reports name their paths, and must be equal to the byte as well.
+jobs/JOB.py ...``: reports name their paths, and must be equal to the byte as well, but for the time
+and the name of the run.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from tests.helpers.comparison import compared
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FILES: Final = 8
+SOCKETS: Final = "sockets"
+"""A folder that each host has."""
 JOBS: Final = {
     "embedding": "{driver}/{glove} --output {driver}/embedding/glove-50d",
     "privatize": "{table} --output {shared}/privatize/table",
@@ -89,6 +92,9 @@ def run(
         )
     conf = _SPLITTING | {
         "spark.executor.memory": "512m",
+        # As `dptext` does on one machine: a report names a run whose rows went through ports.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(driver.parent / SOCKETS),
         "spark.pyspark.python": "./environment/bin/python",
         "spark.pyspark.driver.python": f"{driver}/environment/bin/python",
     }
@@ -135,6 +141,7 @@ def main(jobs: Sequence[str]) -> None:
         )
     fill(driver, shared)
     local.mkdir()
+    (folder / SOCKETS).mkdir(mode=0o700)
     hidden = [driver, local, ROOT / "dptext_spark", ROOT / "jobs", ROOT / "dist"]
     hidden.append(Path(sys.executable).parent)
     quick = {"JAVA_TOOL_OPTIONS": QUICK_JAVA}

@@ -11,6 +11,7 @@ from tests.helpers.comparison import compared
 
 RUNS = ("0a1b2c3d-0000-4000-8000-0123456789ab", "f0e1d2c3-1111-4111-9111-ba9876543210")
 REPORT = "table.report.json"
+PAGE = "table.release.html"
 SECOND = "table/part-00001-c000.snappy.parquet"
 
 
@@ -42,12 +43,31 @@ def recut(*parts, kind=None):
     return change
 
 
-SAME = "bytes of 3 files"
+def report(started, seconds, run, rows=4):
+    return f'{{"started": "{started}", "seconds": {seconds}, "run": "{run}", "rows": {rows}}}\n'
+
+
+def page(started, rows=4):
+    return f"<td>{started}</td><td>{rows} rows</td>"
+
+
+def again(there):
+    (there / REPORT).write_text(report("2026-11-29T00:36:16+00:00", 9.8, "585e"))
+    (there / PAGE).write_text(page("2026-11-29 00:36:16 UTC"))
+
+
+def another_number(there):
+    (there / REPORT).write_text(report("2026-11-28T23:59:59+00:00", 6.2, "2cac", rows=5))
+
+
+SAME = "bytes of 4 files"
 CHANGES = {
     "random names": (lambda there: None, [], SAME),
     "order of encodings": (reorder_encodings, [], SAME),
-    "cut into other files": (recut([1], [4, 3, 2]), [], "bytes of 1 files, rows of table"),
-    "a changed byte": (lambda there: (there / REPORT).write_text('{"rows": 5}\n'), [REPORT], ""),
+    "cut into other files": (recut([1], [4, 3, 2]), [], "bytes of 2 files, rows of table"),
+    "another time": (again, [], SAME),
+    "a changed byte": (another_number, [REPORT], ""),
+    "a changed page": (lambda there: (there / PAGE).write_text(page("", rows=5)), [PAGE], ""),
     "a file more": (lambda there: (there / "more").touch(), ["more"], ""),
     "a file less": (lambda there: (there / REPORT).unlink(), [REPORT], ""),
     "other values": (lambda there: write(there, 1, [3, 5]), [SECOND], ""),
@@ -63,11 +83,12 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_differences_are_found(tmp_path, change):
-    """Two equal runs leave a table of two files and a report, of which the second run's are changed."""
+    """Two equal runs leave a table of two files, a report and a page; the second run's are changed."""
     folders = [tmp_path / "here", tmp_path / "there"]
     for folder in folders:
         (folder / "table").mkdir(parents=True)
-        (folder / REPORT).write_text('{"rows": 4}\n')
+        (folder / REPORT).write_text(report("2026-11-28T23:59:59+00:00", 6.2, "2cac"))
+        (folder / PAGE).write_text(page("2026-11-28 23:59:59 UTC"))
         recut([1, 2], [3, 4])(folder)
     alter, different, said = CHANGES[change]
     alter(folders[1])

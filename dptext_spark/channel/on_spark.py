@@ -132,12 +132,14 @@ class SparkRounds(Rounds):
         cells = np.frombuffer(b"".join(words[row] for row in order), dtype=_WORD)
         counts = np.array([len(of_output) // _WORD.itemsize for of_output in words], dtype=np.int64)
         vocabulary = len(self.source.prior)
+        outputs = outputs[order]
+        sorted_totals = b"".join(totals[row] for row in order)
         return PosteriorSums(
             vocabulary=vocabulary,
-            outputs=outputs[order],
+            outputs=outputs,
             weight=table["weight"].to_numpy()[order],
-            keys=np.repeat(outputs[order] * vocabulary, counts[order]) + cells,
-            total=np.frombuffer(b"".join(totals[row] for row in order), dtype=_TOTAL),
+            keys=np.repeat(outputs * vocabulary, counts[order]) + cells,
+            total=np.frombuffer(sorted_totals, dtype=_TOTAL),
         )
 
 

@@ -313,9 +313,10 @@ def _count(simulation: Simulation, part: Part) -> pa.Table:
     row_counts = rows_with_words(rows.inputs, rows.rows, vocabulary=len(simulation.embedding.words))
     words = np.flatnonzero(row_counts)
     lengths = rows_of_lengths(rows)
+    perturbed = np.count_nonzero(rows.perturbed)
     tables = [
         _counted("rows", [0], [0], [len(part.values)]),
-        _counted("perturbed", [0], [0], [np.count_nonzero(rows.perturbed)]),
+        _counted("perturbed", [0], [0], [perturbed]),
         _counted("pairs", pairs.first, pairs.second, pairs.count),
         _counted("row_counts", words, np.zeros_like(words), row_counts[words]),
         _counted("lengths", [*lengths], [0] * len(lengths), [*lengths.values()]),

@@ -415,10 +415,13 @@ def _learnt(
 
 def _columns(options: EvaluateOptions) -> TableColumns:
     options.policy.check_tokens(tuple(filter(None, [options.tokens])))
+    text = filter(None, [options.text])
+    tokens = filter(None, [options.tokens])
+    unchanged = filter(None, [options.label, options.author])
     return TableColumns(
-        text=tuple(filter(None, [options.text])),
-        tokens=tuple(filter(None, [options.tokens])),
-        keep=tuple(filter(None, [options.label, options.author])),
+        text=tuple(text),
+        tokens=tuple(tokens),
+        keep=tuple(unchanged),
         id=options.id,
         path=options.input,
         slots=options.policy.spans_column,

@@ -209,11 +209,13 @@ def _forecast(table: Table, partitioning: Partitioning) -> Facts | None:
     if plan is None or sample is None:
         return None
     written = table.output.written
+    mean_words = sample.mean_words or 0.0
+    cores = table.spark.sparkContext.defaultParallelism
     return forecast(
         rows=plan.rows,
-        words=plan.rows * (sample.mean_words or 0.0),
+        words=plan.rows * mean_words,
         words_per_second=sample.words_per_second,
-        cores=min(plan.tasks, table.spark.sparkContext.defaultParallelism),
+        cores=min(plan.tasks, cores),
         files=plan.files_of(written.option("maxRecordsPerFile")),
         folders=written.partitions,
     )

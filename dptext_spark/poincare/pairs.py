@@ -162,10 +162,12 @@ def _judged(rows: DataFrame, vocabulary: Sequence[str] | None, min_count: int) -
     for end in _ENDS:
         are_known &= F.coalesce(F.col(f"{end}_lists")["is_known"], F.lit(False))
         has_stop_word |= F.coalesce(F.col(f"{end}_lists")["is_stop"], F.lit(False))
+    is_own = F.col("hyponym") == F.col("hypernym")
+    is_unlisted = F.lit(vocabulary is not None) & ~are_known
     verdict = (
         F.when(F.col("hyponym").isNull(), 0)
-        .when(F.col("hyponym") == F.col("hypernym"), 1)
-        .when(F.lit(vocabulary is not None) & ~are_known, 3)
+        .when(is_own, 1)
+        .when(is_unlisted, 3)
         .when(F.col("count") < min_count, 4)
         .when(has_stop_word, 5)
         .otherwise(_PASSED)

@@ -100,10 +100,13 @@ def _sentences(facts: Facts, column: str) -> list[str]:
     noun = "guess" if facts["guesses"] == 1 else "guesses"
     sentences = [
         f"Attackers recovered {share} (measured {facts['recovered']:.1%}, upper limit at "
-        f"{confidence}); without any output {facts['recovered_floor']:.1%}.",
-        f"The strongest of {', '.join(facts['attackers'])} was {facts['attacker']}, with "
-        f"{facts['guesses']} {noun} for each word; releases of each row: {facts['versions']}.",
+        f"{confidence}); without any output {facts['recovered_floor']:.1%}."
     ]
+    attackers = ", ".join(facts["attackers"])
+    sentences.append(
+        f"The strongest of {attackers} was {facts['attacker']}, with "
+        f"{facts['guesses']} {noun} for each word; releases of each row: {facts['versions']}."
+    )
     if facts["linked"] is not None:
         sentences.append(
             "An observer with the originals of all attacked rows assigned "

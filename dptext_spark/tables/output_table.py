@@ -64,12 +64,14 @@ class OutputTable:
         Of a dry run the private one alone, where there is a folder for it. ``facts`` are there in
         any case; of ``findings`` some may be missing.
         """
+        seconds = round(time.monotonic() - self._clock, 1)
+        present = {name: value for name, value in findings.items() if value not in (None, {}, [])}
         private_facts = {
             **facts,
             "started": self.started,
-            "seconds": round(time.monotonic() - self._clock, 1),
+            "seconds": seconds,
             "run": self._run,
-            **{name: value for name, value in findings.items() if value not in (None, {}, [])},
+            **present,
             "rows": findings.get("rows"),
             "columns": findings.get("columns", {}),
         }

@@ -24,9 +24,11 @@ def count_tags(texts: DataFrame) -> list[dict[str, Any]]:
     )
     rows_of_tag = F.count(F.lit(1)).over(Window.partitionBy("tag"))
     counted = of_rows.withColumn("rows", rows_of_tag)
-    by_type = counted.groupBy(F.lower(F.regexp_extract("tag", "^(.*)-", 1)).alias("type")).agg(
+    type_of_tag = F.lower(F.regexp_extract("tag", "^(.*)-", 1)).alias("type")
+    linked_row = F.when(F.col("rows") > 1, F.col("row"))
+    by_type = counted.groupBy(type_of_tag).agg(
         F.countDistinct("tag").alias("tags"),
-        F.countDistinct(F.when(F.col("rows") > 1, F.col("row"))).alias("linked"),
+        F.countDistinct(linked_row).alias("linked"),
         F.max("rows").alias("largest"),
     )
     return [*map(Row.asDict, by_type.orderBy("type").collect())]

@@ -69,6 +69,7 @@ _CONDITIONS: Final = {
     "run that was killed left them, or choose another --output",
 }
 """What happened, and what to do, by what an error's name begins with."""
+_TOO_LONG: Final = r"\bCannot reserve additional contiguous bytes in the vectorized reader\b"
 _CAUSES: Final = {
     r"\[PYTHON_VERSION_MISMATCH\]\D+3\D+(\d+)\D+3\D+(\d+)": (
         "Python 3.{0} in workers and Python 3.{1} in the driver",
@@ -95,6 +96,11 @@ _CAUSES: Final = {
         "rows that are too long for one batch of Arrow, which holds 1 GB of text",
         "Give --spark-conf spark.sql.execution.arrow.maxRecordsPerBatch=10, and cut rows of 100 MB "
         "or more",
+    ),
+    _TOO_LONG: (
+        "rows that are too long to be read together",
+        "Give --spark-conf spark.sql.parquet.columnarReaderBatchSize=16, for ORC "
+        "spark.sql.orc.columnarReaderBatchSize=16",
     ),
 }
 """What made a task fail, and what to do, by what Spark or Python says of it."""
@@ -136,7 +142,8 @@ def package_error(error: Exception, what: str = FAILED) -> DptextError:
         message = re.sub(r"(?<=^The file )file:/\S+", lambda url: path_of_url(url[0]), message)
         return getattr(errors, name, JobError)(message.rstrip("."))
     fault = file_fault(error)
-    if fault is not None:
+    # Spark names the file, which is not to blame.
+    if fault is not None and not re.search(_TOO_LONG, text):
         return fault
     for pattern, (got, do) in _CAUSES.items():
         cause = re.search(pattern, text, re.MULTILINE)

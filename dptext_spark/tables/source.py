@@ -47,8 +47,11 @@ _SETTINGS: Final = {
 }
 
 
-# As Spark 4 takes dates before 1900, which 3.5 refuses unless it is told.
 _DEFAULTS: Final = {
+    # Rows that are read at once. Spark's 4096 of half a MB are more than its readers can hold.
+    "spark.sql.parquet.columnarReaderBatchSize": "256",
+    "spark.sql.orc.columnarReaderBatchSize": "256",
+    # As Spark 4 takes dates before 1900, which 3.5 refuses unless it is told.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",

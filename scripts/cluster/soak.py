@@ -52,7 +52,7 @@ NOISE_MB: Final = 150.0  # growth below it is none
 # Java fills its heap before it looks for what may go: what is outside of the heap is bounded.
 HEAP_MB: Final = 1024
 OUTSIDE_MB: Final = 512
-HEAP: Final = ("--spark-conf", f"spark.driver.memory={HEAP_MB}m")
+LONG_HEAP_MB: Final = 2048  # a page of Parquet's may have 1,024 texts, of half a MB
 ROWS_AT_ONCE: Final = 200_000
 MEMORY_OF: Final = ("driver", "java", "workers")
 
@@ -91,10 +91,10 @@ class Watched:
         quarter = len(values) // 4
         return float(np.median(values[-quarter:]) - np.median(values[:quarter]))
 
-    def check_flat(self) -> None:
+    def check_flat(self, heap_mb: int = HEAP_MB) -> None:
         """Check that driver and workers did not grow while at work, and Java within its heap."""
         java = max(self.memory["java"] or [0.0])
-        expect(java <= HEAP_MB + OUTSIDE_MB, f"{self.name}: java has {java:.0f} MB")
+        expect(java <= heap_mb + OUTSIDE_MB, f"{self.name}: java has {java:.0f} MB")
         for kind in ("driver", "workers"):
             settled = float(np.median(self.memory[kind] or [0.0]))
             limit = max(NOISE_MB, GROWTH * settled)
@@ -151,12 +151,15 @@ class Soak:
         pairs = [str(part) for pair in named.items() for part in pair]
         return [*pairs, *map(str, options)]
 
-    def start(self, arguments: list[str], log: Path) -> subprocess.Popen[Any]:
+    def start(
+        self, arguments: list[str], log: Path, heap_mb: int = HEAP_MB
+    ) -> subprocess.Popen[Any]:
         """Start ``dptext privatize``."""
+        heap = ["--spark-conf", f"spark.driver.memory={heap_mb}m"]
         variables = environment() | {"TMPDIR": str(self.temporary), "PYTHONPATH": str(ROOT)}
         with log.open("wb") as file:
             return subprocess.Popen(
-                [sys.executable, "-m", "dptext_spark", "privatize", *arguments, *HEAP],
+                [sys.executable, "-m", "dptext_spark", "privatize", *arguments, *heap],
                 cwd=self.folder,
                 env=variables,
                 stdout=file,
@@ -164,11 +167,13 @@ class Soak:
                 start_new_session=True,
             )
 
-    def privatize(self, table: Path, output: str, *options: str | Path) -> Watched:
+    def privatize(
+        self, table: Path, output: str, *options: str | Path, heap_mb: int = HEAP_MB
+    ) -> Watched:
         """Release a table, and watch the processes until the end."""
         log = self.folder / f"{output}.log"
         started = time.monotonic()
-        process = self.start(self.options(table, output, *options), log)
+        process = self.start(self.options(table, output, *options), log, heap_mb)
         run = Watched(name=output, code=0, log="", seconds=0.0, processor=0.0)
         self.runs.append(run)
         processor: dict[int, float] = {}
@@ -180,7 +185,7 @@ class Soak:
         run.seconds = time.monotonic() - started
         run.processor = sum(processor.values())
         expect(run.code == 0, f"{output}: exit code {run.code}:\n{run.log}")
-        run.check_flat()
+        run.check_flat(heap_mb)
         self.check_nothing_left()
         return run
 
@@ -279,16 +284,18 @@ def uneven(soak: Soak) -> None:
 
 @case
 def long_texts(soak: Soak) -> None:
-    """A row group of 2 GB: texts of 100,000 words."""
-    words = max(int(1e5 * soak.scale), 1000)
-    text = " ".join(["play some jazz in boston"] * (words // 5))
-    rows = max(int(2**31 * soak.scale / len(text)), 10)
+    """A row group of 2 GB: texts of half a MB, one in 20 of 100,000 words, others of long words."""
+    letters = max(int(5e5 * soak.scale), 5000)
+    text = " ".join(["play some jazz in boston"] * (letters // 25))
+    long_words = " ".join(["x" * 999] * (letters // 1000))
+    rows = max(int(2**31 * soak.scale / letters), 20)
     table = soak.folder / "long-in"
     table.mkdir()
-    texts = pa.chunked_array([pa.array([text])] * rows)
+    texts = pa.chunked_array([pa.array([long_words])] * 19 + [pa.array([text])])
+    texts = pa.chunked_array((texts.chunks * (rows // 20 + 1))[:rows])
     row_group = pa.table({"id": np.arange(rows), "text": texts}, schema=SCHEMA)
     pq.write_table(row_group, table / "0.parquet", row_group_size=rows, use_dictionary=False)
-    soak.privatize(table, "long", *EXPONENTIAL)
+    soak.privatize(table, "long", *EXPONENTIAL, heap_mb=LONG_HEAP_MB)
     soak.check_complete("long", rows)
 
 

@@ -135,6 +135,21 @@ def test_a_file_at_fault_is_named_by_fields_alone(error, said):
     assert "SECRET" not in str(found)
 
 
+def test_a_file_of_long_rows_is_not_at_fault():
+    """Rejects "damaged", and the advice to leave the file out: Spark's exception names it."""
+    text = "Cannot reserve additional contiguous bytes in the vectorized reader (requested 2 bytes)"
+
+    class Long(Py4JJavaError):
+        def __init__(self):
+            reader = thrown("java.lang.RuntimeException", text)
+            self.java_exception = thrown(SPARK, "FAILED_READ_FILE.X", reader, path="file:///a/b")
+
+        def __str__(self):
+            return f"FAILED_READ_FILE.X\nCaused by: java.lang.RuntimeException: {text}"
+
+    assert "Got: rows that are too long to be read together. Give" in str(package_error(Long()))
+
+
 @pytest.mark.parametrize(
     ("last", "named"),
     [

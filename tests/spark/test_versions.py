@@ -12,7 +12,14 @@ from pyspark.errors import AnalysisException, PySparkException
 
 import dptext_spark.spark
 from dptext_spark.errors import ConfigError
-from dptext_spark.spark.versions import ARROW_BATCH, condition_of, from_arrow, metadata, to_arrow
+from dptext_spark.spark.versions import (
+    ARROW_BATCH,
+    condition_of,
+    from_arrow,
+    metadata,
+    settings,
+    to_arrow,
+)
 from dptext_spark.tables.formats.iceberg import Iceberg
 from dptext_spark.tables.source import own_session
 from tests.helpers.tables import spark_settings
@@ -81,16 +88,20 @@ def test_what_overflows_is_an_error_whatever_the_session_says(spark):
     assert condition_of(unknown.value) == "UNRESOLVED_COLUMN.WITHOUT_SUGGESTION"
 
 
+READERS = {f"spark.sql.{kind}.columnarReaderBatchSize": "256" for kind in ("parquet", "orc")}
+
+
 @pytest.mark.spark
-def test_batches_are_bounded_unless_the_user_says_how(spark):
+@pytest.mark.parametrize(("name", "most"), [*ARROW_BATCH.items(), *READERS.items()])
+def test_batches_are_bounded_unless_the_user_says_how(spark, name, most):
     """Rejects a limit that this Spark does not know, and one that replaces the user's."""
-    ((name, most),) = ARROW_BATCH.items()
     assert spark.conf.isModifiable(name)
     with spark_settings(spark, **{name.removeprefix("spark.sql.").replace(".", "_"): "77"}):
         assert own_session(spark).conf.get(name).removesuffix("b") == "77"
-    before = spark.conf.get(name)
+    before = settings(spark).get(name)
     spark.conf.unset(name)
     try:
         assert own_session(spark).conf.get(name) == most
     finally:
-        spark.conf.set(name, before)
+        if before is not None:
+            spark.conf.set(name, before)

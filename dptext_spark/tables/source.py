@@ -65,7 +65,8 @@ def own_session(spark: SparkSession) -> SparkSession:
     Spark reads settings when it looks at files and again when it plans a job, so they must last.
     """
     if is_connect(spark):  # it has no second session, or one that hangs as the process ends (4.3)
-        change(spark, {**_DEFAULTS, **_SETTINGS})
+        missing = {name: v for name, v in _DEFAULTS.items() if spark.conf.get(name, None) is None}
+        change(spark, {**missing, **_SETTINGS})
         return spark
     session = spark.newSession()
     for name, value in {**ARROW_BATCH, **_DEFAULTS, **settings(spark), **_SETTINGS}.items():

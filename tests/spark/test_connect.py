@@ -300,6 +300,7 @@ def dptext(server, ring, key_file, tmp_path):
         options += ["--id", "id", "--text", "text", "--mechanism", "laplace", "--epsilon", "1"]
         options += ["--key-file", key_file, "--name", LABEL, "--remote", server.url]
         options += ["--output", f"lake.{output}", "--reports", tmp_path / output]
+        options += ["--spark-conf", "spark.sql.orc.columnarReaderBatchSize=16"]
         return command(
             *(sys.executable, "-m", "dptext_spark", "privatize", *options),
             cwd=tmp_path,
@@ -332,7 +333,11 @@ def test_a_table_of_a_catalog_becomes_a_new_one_on_spark_connect(
 
     done = dptext("released")
     assert done.returncode == 0 and "on Spark Connect" in done.stdout, done.stderr
-    assert json.loads((tmp_path / "released/private/report.json").read_text())["rows"] == 6
+    report = json.loads((tmp_path / "released/private/report.json").read_text())
+    assert report["rows"] == 6
+    (changed,) = (each for each in report["private_scope"] if each.startswith("Changed in the "))
+    # What the user sets stays, where it is no matter of what is read.
+    assert "parquet.columnarReaderBatchSize" in changed and "orc.columnar" not in changed
     assert (tmp_path / "released/private").stat().st_mode & 0o777 == 0o700
     privatizer, ids = sanitizer(ring, MECHANISM, name=LABEL), pa.array(range(6))
     words = privatizer.sanitize(pa.array(QUERIES), ids, column="text").values

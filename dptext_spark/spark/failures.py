@@ -98,7 +98,7 @@ _CAUSES: Final = {
         "or more",
     ),
     _TOO_LONG: (
-        "rows that are too long to be read together",
+        "rows that are too long to be read together, or a file with damaged lengths",
         "Give --spark-conf spark.sql.parquet.columnarReaderBatchSize=16, for ORC "
         "spark.sql.orc.columnarReaderBatchSize=16",
     ),

@@ -147,7 +147,8 @@ def test_a_file_of_long_rows_is_not_at_fault():
         def __str__(self):
             return f"FAILED_READ_FILE.X\nCaused by: java.lang.RuntimeException: {text}"
 
-    assert "Got: rows that are too long to be read together. Give" in str(package_error(Long()))
+    error = package_error(Long())
+    assert isinstance(error, JobError) and "rows that are too long to be read" in str(error)
 
 
 @pytest.mark.parametrize(

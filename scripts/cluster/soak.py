@@ -291,8 +291,8 @@ def long_texts(soak: Soak) -> None:
     rows = max(int(2**31 * soak.scale / letters), 20)
     table = soak.folder / "long-in"
     table.mkdir()
-    texts = pa.chunked_array([pa.array([long_words])] * 19 + [pa.array([text])])
-    texts = pa.chunked_array((texts.chunks * (rows // 20 + 1))[:rows])
+    twenty = [pa.array([long_words])] * 19 + [pa.array([text])]
+    texts = pa.chunked_array([twenty[row % 20] for row in range(rows)])
     row_group = pa.table({"id": np.arange(rows), "text": texts}, schema=SCHEMA)
     pq.write_table(row_group, table / "0.parquet", row_group_size=rows, use_dictionary=False)
     soak.privatize(table, "long", *EXPONENTIAL, heap_mb=LONG_HEAP_MB)

@@ -12,6 +12,7 @@ from tests.helpers.comparison import compared
 RUNS = ("0a1b2c3d-0000-4000-8000-0123456789ab", "f0e1d2c3-1111-4111-9111-ba9876543210")
 REPORT = "table.report.json"
 PAGE = "table.release.html"
+OTHER = "table.json"
 SECOND = "table/part-00001-c000.snappy.parquet"
 
 
@@ -60,14 +61,19 @@ def another_number(there):
     (there / REPORT).write_text(report("2026-11-28T23:59:59+00:00", 6.2, "2cac", rows=5))
 
 
-SAME = "bytes of 4 files"
+def another_time_in_a_row(there):
+    (there / OTHER).write_text('{"run": "0", "started": "2026-11-29"}\n')
+
+
+SAME = "bytes of 5 files"
 CHANGES = {
     "random names": (lambda there: None, [], SAME),
     "order of encodings": (reorder_encodings, [], SAME),
-    "cut into other files": (recut([1], [4, 3, 2]), [], "bytes of 2 files, rows of table"),
+    "cut into other files": (recut([1], [4, 3, 2]), [], "bytes of 3 files, rows of table"),
     "another time": (again, [], SAME),
     "a changed byte": (another_number, [REPORT], ""),
     "a changed page": (lambda there: (there / PAGE).write_text(page("", rows=5)), [PAGE], ""),
+    "another time in a row": (another_time_in_a_row, [OTHER], ""),
     "a file more": (lambda there: (there / "more").touch(), ["more"], ""),
     "a file less": (lambda there: (there / REPORT).unlink(), [REPORT], ""),
     "other values": (lambda there: write(there, 1, [3, 5]), [SECOND], ""),
@@ -83,10 +89,11 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_differences_are_found(tmp_path, change):
-    """Two equal runs leave a table of two files, a report and a page; the second run's are changed."""
+    """Two equal runs leave a table, a report, a page and rows as JSON; the second run's are changed."""
     folders = [tmp_path / "here", tmp_path / "there"]
     for folder in folders:
         (folder / "table").mkdir(parents=True)
+        (folder / OTHER).write_text('{"run": "0", "started": "2026-11-28"}\n')
         (folder / REPORT).write_text(report("2026-11-28T23:59:59+00:00", 6.2, "2cac"))
         (folder / PAGE).write_text(page("2026-11-28 23:59:59 UTC"))
         recut([1, 2], [3, 4])(folder)

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 _RANDOM_NAME: Final = re.compile(
     r"(part-\d+|batch-\d+-\d+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
-# When a run began, how long it took, and its random name: in reports, and on the page to sign.
+_REPORTS: Final = ("report.json", ".release.json", ".release.html")
+# When a run began, how long it took, and its random name.
 _OF_A_RUN: Final = re.compile(
     rb'"(?:started|run)": "[^"]*"|"seconds": [\d.]+|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC'
 )
@@ -29,13 +30,15 @@ def settled(folder: Path) -> dict[str, Path]:
 
 
 def content(file: Path) -> list[Any]:
-    """A file's bytes, without a run's time and name; of Parquet those before the footer, and what it says.
+    """A file's bytes; of a report without time and name of the run, of Parquet rows and what the footer says.
 
     The footer lists the encodings of a column in the order of a Java hash set, which is another in every JVM.
     """
     data = file.read_bytes()
-    if file.suffix != ".parquet":
+    if file.name.endswith(_REPORTS):
         return [_OF_A_RUN.sub(b"", data)]
+    if file.suffix != ".parquet":
+        return [data]
     metadata = pq.read_metadata(file)
     said = metadata.to_dict()
     for column in (column for group in said["row_groups"] for column in group["columns"]):

@@ -88,12 +88,14 @@ def hadoop_settings(spark, values):
     before = {name: configuration.get(name) for name in values}
     for name, value in values.items():
         configuration.set(name, value)
-    yield
-    for name, value in before.items():
-        if value is None:
-            configuration.unset(name)
-        else:
-            configuration.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                configuration.unset(name)
+            else:
+                configuration.set(name, value)
 
 
 @pytest.fixture
